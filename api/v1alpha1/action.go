@@ -1,0 +1,358 @@
+package v1alpha1
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Action is an agent's statement "I want to do exactly this". The operator decides, and admits at most one process to
+// execute it. Nobody may execute an Action that is not Admitted with a claimID of their own.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=actions,shortName=act,categories=ctrlrun
+// +kubebuilder:selectablefield:JSONPath=`.status.state`
+// +kubebuilder:selectablefield:JSONPath=`.status.receiptRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.spec.actionType`
+// +kubebuilder:selectablefield:JSONPath=`.spec.principal.agent`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 100",message="the name of an Action has at most 100 characters: names of its statements are built from it"
+// +kubebuilder:validation:XValidation:rule="has(self.status) || !has(oldSelf.status)",message="the status of an Action is never removed"
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.actionType`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.spec.principal.agent`
+// +kubebuilder:printcolumn:name="Votes",type=string,JSONPath=`.status.approval.votes`
+// +kubebuilder:printcolumn:name="Expires",type=date,JSONPath=`.status.expirationTime`,priority=0
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Hash",type=string,priority=1,JSONPath=`.status.actionHash`
+// +kubebuilder:printcolumn:name="Key",type=string,priority=1,JSONPath=`.status.effect.key`
+// +kubebuilder:printcolumn:name="Token",type=string,priority=1,JSONPath=`.status.execution.token`
+// +kubebuilder:printcolumn:name="Lease",type=string,priority=1,JSONPath=`.status.execution.leaseExpirationTime`
+type Action struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what is proposed. It never changes.
+	Spec ActionSpec `json:"spec"`
+	// status is what the operator concluded.
+	// +optional
+	// +kubebuilder:default={state: Pending}
+	Status ActionStatus `json:"status,omitempty"`
+}
+
+// ActionSpec is the exact proposal.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an Action never changes: propose a new one"
+type ActionSpec struct {
+	// actionType names what is done, such as "stripe.refund". It is matched exactly against the policies.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ActionType string `json:"actionType"`
+	// arguments, an object of strings, integers, booleans, nulls, lists and objects. No fractions: use minor units or a
+	// string. At most 64 KiB and 32 levels.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:XPreserveUnknownFields
+	Arguments apiextensionsv1.JSON `json:"arguments,omitempty"`
+	// resource acted on, "type:id". A resource template of the policy overrides it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Resource *string `json:"resource,omitempty"`
+	// principal is who proposes. It is stamped by the apiserver and cannot be chosen.
+	// +optional
+	Principal Principal `json:"principal,omitempty"`
+	// claimID says "this process is here and executes if allowed": a random lower-case UUID, one per process and call. It
+	// admits by itself only within 30 seconds of the Action's creation. Without it, and after waiting for an approval, a
+	// Claim is needed.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
+	ClaimID string `json:"claimID,omitempty"`
+	// leaseDurationSeconds is how long the executing process has before its effect becomes Ambiguous. It is never extended.
+	// +optional
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=604800
+	LeaseDurationSeconds int64 `json:"leaseDurationSeconds,omitempty"`
+	// notAfter: an Action that is not reserved by then is Expired, so that a restored backup does not act.
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+}
+
+// Principal is who proposes, and on whose behalf.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type Principal struct {
+	// agent is the authenticated user name of whoever created the Action.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Agent string `json:"agent,omitempty"`
+	// user on whose behalf the agent acts. Needs the verb represent on this name of the virtual resource users.ctrlrun.dev.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	User *string `json:"user,omitempty"`
+	// claims are what the apiserver knew about the agent at creation. Recorded, never hashed.
+	// +optional
+	Claims *IdentityClaims `json:"claims,omitempty"`
+}
+
+// ActionState is where an Action stands. Terminal states never change.
+// +kubebuilder:validation:Enum=Pending;AwaitingApproval;Claimable;Admitted;Committed;Failed;Ambiguous;Observed;Denied;Blocked;Expired
+type ActionState string
+
+const (
+	// ActionPending: not decided yet, or held; reason says why.
+	ActionPending ActionState = "Pending"
+	// ActionAwaitingApproval: people are asked for this exact hash.
+	ActionAwaitingApproval ActionState = "AwaitingApproval"
+	// ActionClaimable: decided for; waiting for a process that says it is here.
+	ActionClaimable ActionState = "Claimable"
+	// ActionAdmitted: the process that holds execution.claimID may execute, once.
+	ActionAdmitted ActionState = "Admitted"
+	// ActionCommitted: the effect happened, as stated by its executor.
+	ActionCommitted ActionState = "Committed"
+	// ActionFailed: nothing happened, as stated by its executor.
+	ActionFailed ActionState = "Failed"
+	// ActionAmbiguous: nobody knows; a person resolves the effect.
+	ActionAmbiguous ActionState = "Ambiguous"
+	// ActionObserved: it ran in observe mode.
+	ActionObserved ActionState = "Observed"
+	// ActionDenied: policy or a person said no. Nothing was executed.
+	ActionDenied ActionState = "Denied"
+	// ActionBlocked: allowed, but its effect or the system refused it. Nothing was executed.
+	ActionBlocked ActionState = "Blocked"
+	// ActionExpired: out of time before it was admitted. Nothing was executed.
+	ActionExpired ActionState = "Expired"
+)
+
+// Terminal reports whether s is final.
+func (s ActionState) Terminal() bool {
+	switch s {
+	case ActionCommitted, ActionFailed, ActionAmbiguous, ActionObserved, ActionDenied, ActionBlocked, ActionExpired:
+		return true
+	}
+	return false
+}
+
+// ActionStatus is what the operator concluded.
+//
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.actionHash) || (has(self.actionHash) && self.actionHash == oldSelf.actionHash)",message="actionHash is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.firstSeq) || (has(self.firstSeq) && self.firstSeq == oldSelf.firstSeq)",message="firstSeq is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approval) || (has(self.approval) && self.approval.required == oldSelf.approval.required && self.approval.requestTime == oldSelf.approval.requestTime && self.approval.expirationTime == oldSelf.approval.expirationTime)",message="what people were asked is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.effect) || (has(self.effect) && self.effect.key == oldSelf.effect.key && self.effect.name == oldSelf.effect.name && (!has(oldSelf.effect.attempt) || (has(self.effect.attempt) && self.effect.attempt == oldSelf.effect.attempt)))",message="the effect is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.execution) || (has(self.execution) && self.execution == oldSelf.execution)",message="an Action is admitted once: execution never changes"
+// +kubebuilder:validation:XValidation:rule="has(self.execution) == (self.state in ['Admitted','Committed','Failed','Ambiguous','Observed'])",message="execution is present exactly from Admitted on"
+// +kubebuilder:validation:XValidation:rule="!(oldSelf.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']) || self.state == oldSelf.state",message="a terminal state never changes"
+// +kubebuilder:validation:XValidation:rule="!(oldSelf.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']) || (has(self.reason) == has(oldSelf.reason) && (!has(self.reason) || self.reason == oldSelf.reason))",message="the reason of a terminal state never changes"
+// +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Admitted' || self.state in ['Admitted','Committed','Failed','Ambiguous','Observed']",message="an admitted Action ends Committed, Failed, Ambiguous or Observed"
+// +kubebuilder:validation:XValidation:rule="oldSelf.state in ['Admitted','Committed','Failed','Ambiguous','Observed'] || !(self.state in ['Committed','Failed','Ambiguous','Observed'])",message="only an admitted Action has an outcome"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.receiptRef) || (has(self.receiptRef) && self.receiptRef == oldSelf.receiptRef)",message="receiptRef is written once"
+// +kubebuilder:validation:XValidation:rule="!has(self.receiptRef) || self.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']",message="only a finished Action has a receipt"
+type ActionStatus struct {
+	// state is the one word for people and selectors. Conditions carry the rest.
+	// +optional
+	// +kubebuilder:default=Pending
+	State ActionState `json:"state,omitempty"`
+	// reason is a machine word of a closed list: why it is in this state.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+	// message says what happened, why, and what to do now.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// conditions: Decided, Admitted, Finished, and Resolved once a Resolution settled its effect.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// firstSeq is a seq of the chain not above its head when this status was first written: the receipt of this Action is
+	// never before it. Written once.
+	// +optional
+	FirstSeq *int64 `json:"firstSeq,omitempty"`
+	// actionHash of the canonical action: what an approval binds to.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
+	ActionHash string `json:"actionHash,omitempty"`
+	// decision of the policy: Allow, RequireApproval or Deny.
+	// +optional
+	// +kubebuilder:validation:Enum=Allow;RequireApproval;Deny
+	Decision ActionDecision `json:"decision,omitempty"`
+	// decisionReason is the rule that decided, such as "rule[1]".
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	DecisionReason string `json:"decisionReason,omitempty"`
+	// resource that was hashed: the policy's, or else the agent's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Resource *string `json:"resource,omitempty"`
+	// environment that was hashed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Environment string `json:"environment,omitempty"`
+	// policyRef is the policy that decided.
+	// +optional
+	PolicyRef *PolicyReference `json:"policyRef,omitempty"`
+	// effect is the logical effect this Action wants to cause. Absent: its policy names none.
+	// +optional
+	Effect *ActionEffect `json:"effect,omitempty"`
+	// approval is what people are asked. Pinned once.
+	// +optional
+	Approval *ActionApproval `json:"approval,omitempty"`
+	// expirationTime is when the wait of the present state ends: of people's answer, of a Claim, or of the lease.
+	// +optional
+	ExpirationTime *metav1.Time `json:"expirationTime,omitempty"`
+	// claimableTime is when this Action became Claimable. A Claim quotes it.
+	// +optional
+	ClaimableTime *metav1.MicroTime `json:"claimableTime,omitempty"`
+	// claimExpirationTime is until when a Claim may be made; an Action unclaimed by then is Expired.
+	// +optional
+	ClaimExpirationTime *metav1.MicroTime `json:"claimExpirationTime,omitempty"`
+	// execution is who may execute. Written once, by the write that admits.
+	// +optional
+	Execution *ActionExecution `json:"execution,omitempty"`
+	// receiptRef is the proof. Present: the Action is finished.
+	// +optional
+	ReceiptRef *ReceiptReference `json:"receiptRef,omitempty"`
+	// finishTime is when the terminal state was written.
+	// +optional
+	FinishTime *metav1.Time `json:"finishTime,omitempty"`
+}
+
+// ActionDecision is what the policy said.
+type ActionDecision string
+
+// The decisions of a policy.
+const (
+	DecisionAllow           ActionDecision = "Allow"
+	DecisionRequireApproval ActionDecision = "RequireApproval"
+	DecisionDeny            ActionDecision = "Deny"
+)
+
+// PolicyReference names the policy that decided, as it was then.
+type PolicyReference struct {
+	// name of the ActionPolicy.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// generation of it that decided.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// rulesHash of that generation.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	RulesHash string `json:"rulesHash,omitempty"`
+	// version, as the policy says it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Version string `json:"version,omitempty"`
+}
+
+// ActionEffect names the effect and, once admitted, the attempt.
+type ActionEffect struct {
+	// name of the Effect.
+	// +kubebuilder:validation:MaxLength=100
+	Name string `json:"name"`
+	// key of the effect.
+	// +kubebuilder:validation:MaxLength=4096
+	Key string `json:"key"`
+	// attempt this Action was admitted for.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Attempt int64 `json:"attempt,omitempty"`
+}
+
+// ActionApproval is what people are asked, and how many said yes.
+type ActionApproval struct {
+	// required is how many different people must approve: the larger of this and what the policy says by then.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10
+	Required int64 `json:"required"`
+	// counted is how many approvals count so far.
+	// +optional
+	Counted int64 `json:"counted"`
+	// votes is counted/required, for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	Votes string `json:"votes,omitempty"`
+	// requestTime is when they were asked.
+	RequestTime metav1.Time `json:"requestTime"`
+	// expirationTime is until when an answer counts.
+	ExpirationTime metav1.Time `json:"expirationTime"`
+}
+
+// ExecutionMode is who executes.
+// +kubebuilder:validation:Enum=Agent;Operator
+type ExecutionMode string
+
+const (
+	// ExecutionModeAgent: the agent executes and reports by an Outcome.
+	ExecutionModeAgent ExecutionMode = "Agent"
+	// ExecutionModeOperator: the operator executes by an Executor.
+	ExecutionModeOperator ExecutionMode = "Operator"
+)
+
+// ActionExecution names the one process that may execute.
+type ActionExecution struct {
+	// mode: Agent or Operator.
+	Mode ExecutionMode `json:"mode"`
+	// claimID of the process that may execute. Whoever holds another must not.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ClaimID string `json:"claimID,omitempty"`
+	// claimRef is the Claim that carried it; absent if the Action did.
+	// +optional
+	ClaimRef *ObjectReference `json:"claimRef,omitempty"`
+	// token to send along as idempotency key: the same for one effect and attempt, another for the next. Absent without an
+	// effect.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Token string `json:"token,omitempty"`
+	// leaseExpirationTime: an attempt not reported by then becomes Ambiguous.
+	LeaseExpirationTime metav1.MicroTime `json:"leaseExpirationTime"`
+	// admissionTime is when it was admitted, by the operator's clock.
+	AdmissionTime metav1.MicroTime `json:"admissionTime"`
+	// approvals that were spent by this admission.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Approvals []SpentApproval `json:"approvals,omitempty"`
+}
+
+// SpentApproval is one approval that counted for an admission.
+type SpentApproval struct {
+	// name of the Approval.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the Approval.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	UID types.UID `json:"uid"`
+	// approver who said yes.
+	// +kubebuilder:validation:MaxLength=512
+	Approver string `json:"approver"`
+	// groups of the approver at that time.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=256
+	Groups []string `json:"groups,omitempty"`
+	// time of the approval.
+	Time metav1.Time `json:"time"`
+	// reason the approver gave.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason,omitempty"`
+}
+
+// ActionList is a list of Action.
+// +kubebuilder:object:root=true
+type ActionList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Action `json:"items"`
+}

@@ -1,0 +1,112 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// SettingsName is the one name a Settings object may have.
+const SettingsName = "default"
+
+// Settings are a namespace's options. There is at most one, named "default"; without it the defaults hold. Weakening them
+// needs the verb govern.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=settings,singular=settings
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="a namespace has one Settings object, and it is named default"
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Authority",type=string,JSONPath=`.spec.authority`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=='Ready')].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Settings struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec are the options.
+	// +optional
+	// +kubebuilder:default={}
+	Spec SettingsSpec `json:"spec,omitempty"`
+	// status is written by the operator.
+	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
+	Status SettingsStatus `json:"status,omitempty"`
+}
+
+// Mode is what the operator does with its decisions.
+// +kubebuilder:validation:Enum=Enforce
+type Mode string
+
+// ModeEnforce refuses what is not allowed.
+const ModeEnforce Mode = "Enforce"
+
+// AuthorityMode is whether principals need a grant.
+// +kubebuilder:validation:Enum=NotRequired
+type AuthorityMode string
+
+// AuthorityNotRequired lets every principal propose what policy allows.
+const AuthorityNotRequired AuthorityMode = "NotRequired"
+
+// Defaults of Settings.
+const (
+	DefaultApprovalTTLSeconds = 900
+	DefaultMaxLeaseSeconds    = 86400
+	DefaultFinishedTTLSeconds = 86400
+)
+
+// SettingsSpec are the options of a namespace. All are optional.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type SettingsSpec struct {
+	// mode: Enforce refuses what is not allowed.
+	// +optional
+	// +nullable
+	// +kubebuilder:default=Enforce
+	Mode *Mode `json:"mode,omitempty"`
+	// authority: NotRequired lets every principal propose what policy allows.
+	// +optional
+	// +nullable
+	// +kubebuilder:default=NotRequired
+	Authority *AuthorityMode `json:"authority,omitempty"`
+	// approvalTTLSeconds bounds how long an approval request may be answered, and then how long the approved action may wait
+	// to be claimed, unless the action's policy says otherwise.
+	// +optional
+	// +nullable
+	// +kubebuilder:default=900
+	// +kubebuilder:validation:Minimum=60
+	// +kubebuilder:validation:Maximum=604800
+	ApprovalTTLSeconds *int64 `json:"approvalTTLSeconds,omitempty"`
+	// maxLeaseSeconds is the longest lease an action may ask for.
+	// +optional
+	// +nullable
+	// +kubebuilder:default=86400
+	// +kubebuilder:validation:Minimum=30
+	// +kubebuilder:validation:Maximum=604800
+	MaxLeaseSeconds *int64 `json:"maxLeaseSeconds,omitempty"`
+	// finishedTTLSeconds is how long a finished Action and its statements are kept. Effects and receipts stay.
+	// +optional
+	// +nullable
+	// +kubebuilder:default=86400
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=31536000
+	FinishedTTLSeconds *int64 `json:"finishedTTLSeconds,omitempty"`
+}
+
+// SettingsStatus is the operator's judgement.
+type SettingsStatus struct {
+	// observedGeneration is the generation in force; -1: none yet.
+	// +optional
+	// +kubebuilder:default=-1
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// conditions: Ready, Stalled.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// SettingsList is a list of Settings.
+// +kubebuilder:object:root=true
+type SettingsList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Settings `json:"items"`
+}
