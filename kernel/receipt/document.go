@@ -1,0 +1,306 @@
+package receipt
+
+import (
+	"math/big"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/decision"
+)
+
+// Kinds of receipts this version writes and interprets.
+const (
+	// KindAction: an action finished, admitted or not.
+	KindAction = "action"
+	// KindResolution: a person said what really happened to an ambiguous effect.
+	KindResolution = "resolution"
+	// KindStatusMissing: the ledger record of an effect was lost, so that the effect counts as ambiguous.
+	KindStatusMissing = "status-missing"
+	// KindLedgerAccepted: a person accepted a head the operator could not vouch for; a new epoch begins.
+	KindLedgerAccepted = "ledger-accepted"
+)
+
+// Mode says who executed an admitted action.
+type Mode string
+
+const (
+	// ModeAgent: the agent executed it and reported.
+	ModeAgent Mode = "agent"
+	// ModeOperator: an executor of the operator did.
+	ModeOperator Mode = "operator"
+)
+
+// TimeLayout is how times stand in documents: UTC, milliseconds, always with a Z.
+const TimeLayout = "2006-01-02T15:04:05.000Z"
+
+// Document is a receipt for those who read or write its content. Each kind has a closed set of keys; a field that is not
+// among those of the kind is not written, and is zero after Parse. "", nil and the zero time are written as null where
+// the comment says "or null", and refused everywhere else.
+type Document struct {
+	// All kinds.
+
+	Kind         string
+	SubjectUID   string    // uid of what the receipt is about: ActionUID, EffectUID or AcceptanceUID
+	Ordinal      int64     // action, ledger-accepted: 0; resolution: Attempt; status-missing: counts per effect
+	Seq          int64     // set by Build
+	PrevHash     string    // set by Build
+	Epoch        int64     // of the ledger
+	ClusterID    string    // uid of the namespace kube-system
+	Namespace    string    // the chain's name
+	NamespaceUID string    // tells a namespace from a later one of the same name
+	FinishedTime time.Time // when the operator drew the conclusion
+
+	// Kinds action, resolution and status-missing: one attempt of one effect, and the action that holds it. An action
+	// receipt has the first four always and the rest or null; the other two kinds have the three of the effect and
+	// Attempt always, and of the action what the ledger record still said, or null.
+
+	ActionName string
+	ActionUID  string
+	ActionType string // what a policy names, for example stripe.refund
+	Principal  *Principal
+	EffectKey  string // null: the action has none, or it could not be computed
+	EffectName string
+	EffectUID  string
+	Attempt    int64  // from 1; 0 is written as null: nothing was reserved
+	Token      string // idempotency token of the attempt, or null
+	Result     decision.Result
+
+	// Kinds action and status-missing.
+
+	Reason  decision.Reason // why it ended so, or null
+	Message string          // what, why, what to do now; or null
+
+	// Kind action.
+
+	ActionHash        string         // or null: it ended before there was one
+	Resource          string         // or null
+	Arguments         map[string]any // canonical values, or null: they have no canonical form
+	Environment       string
+	Decision          decision.Decision // or null: it ended undecided
+	DecisionReason    string            // null with Decision
+	Policy            *Policy           // or null: no policy decided
+	ApprovalsRequired int64
+	Approvals         []Approval // those that counted
+	ExecutorMode      Mode       // or null: never admitted
+	ClaimID           string     // the claim that was admitted, or null
+	Reporter          string     // who stated the outcome, or null
+	Error             string     // as reported, or null
+	Output            string     // as reported: JSON as text, since it may hold what has no canonical form; or null
+	ProposedTime      time.Time
+	AdmittedTime      time.Time // null with ExecutorMode
+	LateOutcomeName   string    // a report that came after the lapse and settled nothing, or null
+
+	// Kinds resolution and ledger-accepted.
+
+	Statement string // the reason the person gave, under the key reason; or null
+
+	// Kind resolution.
+
+	Resolver       string
+	ResolutionName string
+	ResolutionUID  string
+	Evidence       string // or null
+	Resolves       Link   // the receipt that said ambiguous
+
+	// Kind ledger-accepted.
+
+	Acceptor       string
+	AcceptanceName string
+	AcceptanceUID  string
+	Accepted       Link // the head the chain is continued from
+}
+
+// Principal is who asked for an action.
+type Principal struct {
+	Agent  string
+	User   string         // on whose behalf, or null
+	Claims map[string]any // what the apiserver vouched for beside the name, or null; never hashed into the action
+}
+
+// Policy is the policy that decided.
+type Policy struct {
+	Name       string
+	Version    string // free text of its author, or null
+	Generation int64
+	RulesHash  string
+}
+
+// Approval is an approval that counted.
+type Approval struct {
+	Approver string
+	Groups   []string
+	Name     string
+	UID      string
+	Time     time.Time
+	Reason   string // or null
+}
+
+// Identity is what the document says it is about.
+func (d Document) Identity() Identity {
+	return Identity{Kind: d.Kind, SubjectUID: d.SubjectUID, Ordinal: d.Ordinal}
+}
+
+// Entry makes the receipt that follows head, and refuses a document that Parse would refuse: nothing is ever written that
+// its own reader does not take.
+func (d Document) Entry(head Link) (Entry, error) {
+	e, err := Build(head, d.Map())
+	if err != nil {
+		return Entry{}, err
+	}
+	if _, err := Parse(e); err != nil {
+		return Entry{}, err
+	}
+	return e, nil
+}
+
+// Map is the document as canonical values: exactly the keys of its kind, nulls written out. Of an unknown kind only the
+// keys every kind has are written.
+func (d Document) Map() map[string]any {
+	m := map[string]any{
+		"schema":        Schema,
+		"kind":          d.Kind,
+		"subject_uid":   d.SubjectUID,
+		"ordinal":       number(d.Ordinal),
+		"seq":           number(d.Seq),
+		"prev_hash":     d.PrevHash,
+		"epoch":         number(d.Epoch),
+		"cluster_id":    d.ClusterID,
+		"namespace":     d.Namespace,
+		"namespace_uid": d.NamespaceUID,
+		"finished_time": orNullTime(d.FinishedTime),
+	}
+	switch d.Kind {
+	case KindAction:
+		d.putEffect(m)
+		d.putAction(m)
+	case KindResolution:
+		d.putEffect(m)
+		m["result"] = orNull(string(d.Result))
+		m["reason"] = orNull(d.Statement)
+		m["evidence"] = orNull(d.Evidence)
+		m["resolver"] = d.Resolver
+		m["resolution_name"] = d.ResolutionName
+		m["resolution_uid"] = d.ResolutionUID
+		m["resolves"] = d.Resolves.document()
+	case KindStatusMissing:
+		d.putEffect(m)
+		m["result"] = orNull(string(d.Result))
+		m["reason"] = orNull(string(d.Reason))
+		m["message"] = orNull(d.Message)
+	case KindLedgerAccepted:
+		m["reason"] = orNull(d.Statement)
+		m["acceptor"] = d.Acceptor
+		m["acceptance_name"] = d.AcceptanceName
+		m["acceptance_uid"] = d.AcceptanceUID
+		m["accepted"] = d.Accepted.document()
+	}
+	return m
+}
+
+// putEffect writes the keys that say which attempt of which effect, and whose action it was.
+func (d Document) putEffect(m map[string]any) {
+	m["action_name"] = orNull(d.ActionName)
+	m["action_uid"] = orNull(d.ActionUID)
+	m["action_type"] = orNull(d.ActionType)
+	m["principal"] = d.Principal.document()
+	m["effect_key"] = orNull(d.EffectKey)
+	m["effect_name"] = orNull(d.EffectName)
+	m["effect_uid"] = orNull(d.EffectUID)
+	m["attempt"] = orNullNumber(d.Attempt)
+	m["token"] = orNull(d.Token)
+}
+
+func (d Document) putAction(m map[string]any) {
+	approvals := make([]any, len(d.Approvals))
+	for i, a := range d.Approvals {
+		approvals[i] = a.document()
+	}
+	var arguments any
+	if d.Arguments != nil {
+		arguments = d.Arguments
+	}
+	m["action_hash"] = orNull(d.ActionHash)
+	m["resource"] = orNull(d.Resource)
+	m["arguments"] = arguments
+	m["environment"] = d.Environment
+	m["decision"] = orNull(string(d.Decision))
+	m["decision_reason"] = orNull(d.DecisionReason)
+	m["policy"] = d.Policy.document()
+	m["approvals_required"] = number(d.ApprovalsRequired)
+	m["approvals"] = approvals
+	m["executor_mode"] = orNull(string(d.ExecutorMode))
+	m["claim_id"] = orNull(d.ClaimID)
+	m["reporter"] = orNull(d.Reporter)
+	m["result"] = orNull(string(d.Result))
+	m["reason"] = orNull(string(d.Reason))
+	m["message"] = orNull(d.Message)
+	m["error"] = orNull(d.Error)
+	m["output"] = orNull(d.Output)
+	m["proposed_time"] = orNullTime(d.ProposedTime)
+	m["admitted_time"] = orNullTime(d.AdmittedTime)
+	m["late_outcome_name"] = orNull(d.LateOutcomeName)
+}
+
+func (p *Principal) document() any {
+	if p == nil {
+		return nil
+	}
+	var claims any
+	if p.Claims != nil {
+		claims = p.Claims
+	}
+	return map[string]any{"agent": p.Agent, "user": orNull(p.User), "claims": claims}
+}
+
+func (p *Policy) document() any {
+	if p == nil {
+		return nil
+	}
+	return map[string]any{
+		"name":       p.Name,
+		"version":    orNull(p.Version),
+		"generation": number(p.Generation),
+		"rules_hash": p.RulesHash,
+	}
+}
+
+func (a Approval) document() any {
+	groups := make([]any, len(a.Groups))
+	for i, g := range a.Groups {
+		groups[i] = g
+	}
+	return map[string]any{
+		"approver": a.Approver,
+		"groups":   groups,
+		"name":     a.Name,
+		"uid":      a.UID,
+		"time":     orNullTime(a.Time),
+		"reason":   orNull(a.Reason),
+	}
+}
+
+func (l Link) document() any {
+	return map[string]any{"seq": number(l.Seq), "hash": l.Hash}
+}
+
+func number(n int64) any { return big.NewInt(n) }
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+func orNullNumber(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return number(n)
+}
+
+func orNullTime(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UTC().Format(TimeLayout)
+}

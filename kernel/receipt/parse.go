@@ -1,0 +1,415 @@
+package receipt
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/decision"
+)
+
+// Parse interprets a receipt. It refuses what it does not know in full: another schema or kind, an unknown or missing key,
+// a value that cannot stand there. The error is a *ParseError, which names the seq.
+//
+// Parse does not compare the hash. That is the work of a Fold or a Verifier, and a person has to be able to read an
+// altered receipt.
+func Parse(e Entry) (Document, error) {
+	refuse := func(r Reason, format string, args ...any) (Document, error) {
+		return Document{}, &ParseError{Seq: e.Seq, Reason: r, Detail: fmt.Sprintf(format, args...)}
+	}
+	doc, err := open(e.Document)
+	if err != nil {
+		return refuse(UnreadableDocument, "%v", err)
+	}
+	if schema, ok := doc["schema"].(string); !ok || schema != Schema {
+		return refuse(UnknownSchema, "schema is not %q; read it with the version that wrote it, or a later one", Schema)
+	}
+	kind, _ := doc["kind"].(string)
+	if !slices.Contains([]string{KindAction, KindResolution, KindStatusMissing, KindLedgerAccepted}, kind) {
+		return refuse(UnknownKind, "kind is not one of %s, %s, %s, %s; read it with a later version",
+			KindAction, KindResolution, KindStatusMissing, KindLedgerAccepted)
+	}
+
+	// reader consumes what it reads, hence the copy; a shallow one, because nested objects are not changed.
+	r := &reader{members: maps.Clone(doc)}
+	d := r.document(kind)
+	if d.Seq != e.Seq {
+		r.fail("seq", "is not the seq %d the receipt is stored under", e.Seq)
+	}
+	r.end()
+	if r.err != nil {
+		return refuse(Malformed, "%v", r.err)
+	}
+	if err := d.consistent(); err != nil {
+		return refuse(Malformed, "%v", err)
+	}
+	return d, nil
+}
+
+func (r *reader) document(kind string) Document {
+	r.text("schema")
+	d := Document{
+		Kind:         r.text("kind"),
+		SubjectUID:   r.text("subject_uid"),
+		Ordinal:      r.number("ordinal", 0),
+		Seq:          r.number("seq", 1),
+		PrevHash:     r.hash("prev_hash"),
+		Epoch:        r.number("epoch", 0),
+		ClusterID:    r.text("cluster_id"),
+		Namespace:    r.text("namespace"),
+		NamespaceUID: r.text("namespace_uid"),
+		FinishedTime: r.time("finished_time"),
+	}
+	switch kind {
+	case KindAction:
+		r.effect(&d, r.text, r.orNull)
+		r.action(&d)
+	case KindResolution:
+		r.effect(&d, r.orNull, r.text)
+		d.Result = decision.Result(r.oneOf("result", string(decision.Committed), string(decision.Failed)))
+		d.Statement = r.orNull("reason")
+		d.Evidence = r.orNull("evidence")
+		d.Resolver = r.text("resolver")
+		d.ResolutionName = r.text("resolution_name")
+		d.ResolutionUID = r.text("resolution_uid")
+		d.Resolves = r.link("resolves")
+	case KindStatusMissing:
+		r.effect(&d, r.orNull, r.text)
+		d.Result = decision.Result(r.oneOf("result", string(decision.Ambiguous)))
+		d.Reason = decision.Reason(r.orNull("reason"))
+		d.Message = r.orNull("message")
+	case KindLedgerAccepted:
+		d.Statement = r.orNull("reason")
+		d.Acceptor = r.text("acceptor")
+		d.AcceptanceName = r.text("acceptance_name")
+		d.AcceptanceUID = r.text("acceptance_uid")
+		d.Accepted = r.link("accepted")
+	}
+	return d
+}
+
+// effect reads what putEffect writes. ofAction and ofEffect read the keys of the two objects: of those a receipt is about
+// none may be null.
+func (r *reader) effect(d *Document, ofAction, ofEffect func(key string) string) {
+	d.ActionName = ofAction("action_name")
+	d.ActionUID = ofAction("action_uid")
+	d.ActionType = ofAction("action_type")
+	d.Principal = r.principal()
+	d.EffectKey = ofEffect("effect_key")
+	d.EffectName = ofEffect("effect_name")
+	d.EffectUID = ofEffect("effect_uid")
+	d.Attempt = r.numberOrNull("attempt", 1)
+	d.Token = r.orNull("token")
+}
+
+func (r *reader) action(d *Document) {
+	d.ActionHash = r.hashOrNull("action_hash")
+	d.Resource = r.orNull("resource")
+	d.Arguments = r.objectOrNull("arguments")
+	d.Environment = r.text("environment")
+	d.Decision = decision.Decision(r.oneOfOrNull("decision",
+		string(decision.Allow), string(decision.Approve), string(decision.Deny)))
+	d.DecisionReason = r.orNull("decision_reason")
+	d.Policy = r.policy()
+	d.ApprovalsRequired = r.number("approvals_required", 0)
+	d.Approvals = r.approvals()
+	d.ExecutorMode = Mode(r.oneOfOrNull("executor_mode", string(ModeAgent), string(ModeOperator)))
+	d.ClaimID = r.orNull("claim_id")
+	d.Reporter = r.orNull("reporter")
+	d.Result = decision.Result(r.oneOf("result", string(decision.Committed), string(decision.Failed),
+		string(decision.Ambiguous), string(decision.Denied), string(decision.Blocked), string(decision.Observed)))
+	d.Reason = decision.Reason(r.orNull("reason"))
+	d.Message = r.orNull("message")
+	d.Error = r.orNull("error")
+	d.Output = r.orNull("output")
+	d.ProposedTime = r.time("proposed_time")
+	d.AdmittedTime = r.timeOrNull("admitted_time")
+	d.LateOutcomeName = r.orNull("late_outcome_name")
+}
+
+// consistent refuses fields that contradict each other: the identity has to be that of the object described, since the
+// append rule is about the one and readers look at the other.
+func (d Document) consistent() error {
+	want := d.Identity()
+	switch d.Kind {
+	case KindAction:
+		want.SubjectUID, want.Ordinal = d.ActionUID, 0
+	case KindResolution:
+		want.SubjectUID, want.Ordinal = d.EffectUID, d.Attempt
+	case KindStatusMissing:
+		want.SubjectUID = d.EffectUID
+	case KindLedgerAccepted:
+		want.SubjectUID, want.Ordinal = d.AcceptanceUID, 0
+	}
+	if d.Identity() != want {
+		return fmt.Errorf("the identity is %s, the content is that of %s", d.Identity(), want)
+	}
+	if (d.Seq == 1) != (d.PrevHash == Genesis) {
+		return errors.New("prev_hash: the genesis hash stands in receipt 1, and only there")
+	}
+	switch d.Kind {
+	case KindAction:
+		if d.Principal == nil {
+			return errors.New("principal is null")
+		}
+		if (d.Decision == "") != (d.DecisionReason == "") {
+			return errors.New("decision and decision_reason are null together, or neither is")
+		}
+		if (d.EffectUID == "") != (d.Attempt == 0) {
+			return errors.New("effect_uid and attempt are null together, or neither is")
+		}
+		if d.EffectUID != "" && d.EffectName == "" {
+			return errors.New("effect_name is null, but an effect was reserved")
+		}
+		if d.EffectName != "" && d.EffectKey == "" {
+			return errors.New("effect_key is null, but there is an effect")
+		}
+		if (d.ExecutorMode == "") != d.AdmittedTime.IsZero() {
+			return errors.New("executor_mode and admitted_time are null together, or neither is")
+		}
+	case KindResolution, KindStatusMissing:
+		if d.Attempt == 0 {
+			return errors.New("attempt is null")
+		}
+	}
+	return nil
+}
+
+func (r *reader) principal() *Principal {
+	m := r.objectOrNull("principal")
+	if m == nil {
+		return nil
+	}
+	sub := r.enter("principal", m)
+	p := &Principal{
+		Agent:  sub.text("agent"),
+		User:   sub.orNull("user"),
+		Claims: sub.objectOrNull("claims"),
+	}
+	r.leave(sub)
+	return p
+}
+
+func (r *reader) policy() *Policy {
+	m := r.objectOrNull("policy")
+	if m == nil {
+		return nil
+	}
+	sub := r.enter("policy", m)
+	p := &Policy{
+		Name:       sub.text("name"),
+		Version:    sub.orNull("version"),
+		Generation: sub.number("generation", 0),
+		RulesHash:  sub.hash("rules_hash"),
+	}
+	r.leave(sub)
+	return p
+}
+
+func (r *reader) approvals() []Approval {
+	items := r.list("approvals")
+	var approvals []Approval
+	for i, item := range items {
+		key := fmt.Sprintf("approvals[%d]", i)
+		m, ok := item.(map[string]any)
+		if !ok {
+			r.fail(key, "is not an object")
+			return nil
+		}
+		sub := r.enter(key, m)
+		a := Approval{
+			Approver: sub.text("approver"),
+			Name:     sub.text("name"),
+			UID:      sub.text("uid"),
+			Time:     sub.time("time"),
+			Reason:   sub.orNull("reason"),
+		}
+		for _, g := range sub.list("groups") {
+			group, ok := g.(string)
+			if !ok {
+				sub.fail("groups", "holds something that is not a string")
+			}
+			a.Groups = append(a.Groups, group)
+		}
+		r.leave(sub)
+		approvals = append(approvals, a)
+	}
+	return approvals
+}
+
+func (r *reader) link(key string) Link {
+	v := r.take(key)
+	m, ok := v.(map[string]any)
+	if !ok {
+		r.fail(key, "is not an object")
+		return Link{}
+	}
+	sub := r.enter(key, m)
+	l := Link{Seq: sub.number("seq", 0), Hash: sub.hash("hash")}
+	r.leave(sub)
+	if err := l.validate(); err != nil {
+		r.fail(key, "%v", err)
+	}
+	return l
+}
+
+// reader takes members out of an object one by one. It keeps the first error, so that a document is read without a branch
+// after every field; what is left in the end is unknown.
+type reader struct {
+	path    string
+	members map[string]any
+	err     error
+}
+
+func (r *reader) fail(key, format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s%s %s", r.path, key, fmt.Sprintf(format, args...))
+	}
+}
+
+func (r *reader) enter(key string, m map[string]any) *reader {
+	return &reader{path: r.path + key + ".", members: maps.Clone(m)}
+}
+
+func (r *reader) leave(sub *reader) {
+	sub.end()
+	if r.err == nil {
+		r.err = sub.err
+	}
+}
+
+// end refuses the members nobody asked for.
+func (r *reader) end() {
+	if len(r.members) > 0 {
+		r.fail(slices.Sorted(maps.Keys(r.members))[0], "is not a key of this kind")
+	}
+}
+
+func (r *reader) take(key string) any {
+	v, ok := r.members[key]
+	if !ok {
+		r.fail(key, "is missing")
+	}
+	delete(r.members, key)
+	return v
+}
+
+// orNull reads a non-empty string, or null as "".
+func (r *reader) orNull(key string) string {
+	switch v := r.take(key).(type) {
+	case nil:
+		return ""
+	case string:
+		if v == "" {
+			r.fail(key, "is empty; nothing is written as null")
+		}
+		return v
+	}
+	r.fail(key, "is not a string")
+	return ""
+}
+
+func (r *reader) text(key string) string {
+	s := r.orNull(key)
+	if s == "" {
+		r.fail(key, "is null")
+	}
+	return s
+}
+
+func (r *reader) oneOfOrNull(key string, words ...string) string {
+	s := r.orNull(key)
+	if s != "" && !slices.Contains(words, s) {
+		r.fail(key, "is not one of %q", words)
+	}
+	return s
+}
+
+func (r *reader) oneOf(key string, words ...string) string {
+	s := r.oneOfOrNull(key, words...)
+	if s == "" {
+		r.fail(key, "is null")
+	}
+	return s
+}
+
+func (r *reader) hashOrNull(key string) string {
+	s := r.orNull(key)
+	if s != "" && !validHash(s) {
+		r.fail(key, "is not sha256: and 64 lower-case hexadecimal digits")
+	}
+	return s
+}
+
+func (r *reader) hash(key string) string {
+	s := r.hashOrNull(key)
+	if s == "" {
+		r.fail(key, "is null")
+	}
+	return s
+}
+
+// numberOrNull reads an integer of at least lowest, or null as 0.
+func (r *reader) numberOrNull(key string, lowest int64) int64 {
+	v := r.take(key)
+	if v == nil {
+		return 0
+	}
+	n, ok := integer(v)
+	if !ok || n < lowest {
+		r.fail(key, "is not a 64-bit integer of at least %d", lowest)
+	}
+	return n
+}
+
+func (r *reader) number(key string, lowest int64) int64 {
+	if r.members[key] == nil {
+		r.fail(key, "is missing or null")
+	}
+	return r.numberOrNull(key, lowest)
+}
+
+// timeOrNull reads a time, or null as the zero time. Only the one spelling Map writes is taken.
+func (r *reader) timeOrNull(key string) time.Time {
+	s := r.orNull(key)
+	if s == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(TimeLayout, s)
+	if err != nil || t.IsZero() || t.Format(TimeLayout) != s {
+		r.fail(key, "is not a UTC time with milliseconds, like %s", TimeLayout)
+	}
+	return t
+}
+
+func (r *reader) time(key string) time.Time {
+	t := r.timeOrNull(key)
+	if t.IsZero() {
+		r.fail(key, "is null")
+	}
+	return t
+}
+
+func (r *reader) objectOrNull(key string) map[string]any {
+	v := r.take(key)
+	if v == nil {
+		return nil
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		r.fail(key, "is not an object")
+		return nil
+	}
+	return canonical.Clone(m).(map[string]any)
+}
+
+func (r *reader) list(key string) []any {
+	items, ok := r.take(key).([]any)
+	if !ok {
+		r.fail(key, "is not a list")
+	}
+	return items
+}
