@@ -1,0 +1,108 @@
+# Targets of this repository; `make help` lists them.
+#
+# What is needed: Go, make, a C compiler for the race detector, and a Go module proxy. Every other tool, a Kubernetes control
+# plane included, is built from Go modules; tools run by `go tool` with the versions of hack/tools/go.mod.
+
+SHELL := /bin/bash -euo pipefail
+.DEFAULT_GOAL := help
+
+GO       ?= go
+KUBECTL  ?= kubectl
+IMG      ?= ctrlrun-operator:dev
+FUZZTIME ?= 10s
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+TOOL     := $(GO) tool -modfile=hack/tools/go.mod
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+# Where etcd, kube-apiserver and kubectl are. A shell expression: nothing is built until a recipe needs it.
+ASSETS   := export KUBEBUILDER_ASSETS="$$($(GO) run ./hack/assets)"
+
+##@ Trying it
+
+.PHONY: demo
+demo: build ## Run the four stories on a real Kubernetes API and check every count
+	@$(ASSETS); $(GO) run ./test/demo
+
+.PHONY: up
+up: build ## Start a control plane with the operator on loopback and leave it running
+	@$(ASSETS); bin/ctrlrun-local up
+
+.PHONY: down
+down: ## Stop what `make up` started, and nothing else
+	@CGO_ENABLED=0 $(GO) build -o bin/ctrlrun-local ./hack/local
+	@bin/ctrlrun-local down
+
+##@ Tests
+
+.PHONY: test
+test: test-unit test-integration ## Run every test, with the race detector
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no control plane
+	$(GO) test -race $$($(GO) list ./... | grep -v /operator/test/) ./test/imports ./test/testenv/assets
+
+# One package at a time: each starts a control plane of its own. -v shows what a passing suite ran.
+.PHONY: test-integration
+test-integration: build ## Run the tests on a real kube-apiserver and etcd
+	@$(ASSETS); set -x; \
+	$(GO) test -race -p 1 -timeout 10m ./test/testenv; \
+	$(GO) test -race -p 1 -timeout 60m -v ./test/e2e/... -ginkgo.no-color -ginkgo.succinct -ginkgo.fail-on-pending -ginkgo.randomize-all
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (10s)
+	@GO="$(GO)" hack/fuzz.sh "$(FUZZTIME)"
+
+##@ Code
+
+.PHONY: build
+build: ## Build the operator and the kubectl plugin into bin/
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="$(LDFLAGS)" -o bin/ctrlrun-operator ./cmd/ctrlrun-operator
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="$(LDFLAGS)" -o bin/kubectl-ctrlrun ./cmd/kubectl-ctrlrun
+	@CGO_ENABLED=0 $(GO) build -o bin/ctrlrun-local ./hack/local
+
+.PHONY: generate
+generate: ## Write the deepcopy functions of api/
+	$(TOOL) controller-gen object:headerFile=hack/boilerplate/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: ## Write the CRDs of api/ into config/crd/bases; roles and admission policies are written by hand
+	rm -f config/crd/bases/*.yaml
+	$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+
+.PHONY: verify
+verify: ## Fail if generated files, formatting, go.mod or manifests are not what they should be
+	@GO="$(GO)" hack/verify.sh
+
+.PHONY: lint
+lint: ## Run staticcheck
+	$(TOOL) staticcheck ./...
+
+.PHONY: control-plane
+control-plane: ## Build etcd, kube-apiserver and kubectl from Go modules, once, and print where they are
+	@$(GO) run ./hack/assets
+
+##@ A cluster of your own
+
+.PHONY: docker-build
+docker-build: ## Build the operator's image IMG
+	docker build --build-arg VERSION=$(VERSION) -t $(IMG) .
+
+# The image is set in an overlay outside config/, so that installing changes no file in Git.
+.PHONY: install
+install: ## Install into the cluster of the current kube context, with the image IMG
+	$(KUBECTL) apply --server-side -k config/crd
+	$(KUBECTL) wait --for=condition=Established --timeout=60s $$($(KUBECTL) get -k config/crd -o name)
+	@mkdir -p .ctrlrun/install
+	@image="$(IMG)"; tag="$${image##*:}"; if [[ "$$tag" == */* || "$$tag" == "$$image" ]]; then tag=latest; else image="$${image%:*}"; fi; \
+	printf '%s\n' 'resources:' '- ../../config/default' 'images:' '- name: ctrlrun-operator' "  newName: $$image" "  newTag: \"$$tag\"" > .ctrlrun/install/kustomization.yaml
+	$(KUBECTL) apply --server-side -k .ctrlrun/install
+	$(KUBECTL) -n ctrlrun-system rollout status deployment/ctrlrun-operator --timeout=5m
+
+.PHONY: run
+run: ## Run the operator here, against the cluster of the current kube context
+	$(GO) run ./cmd/ctrlrun-operator --namespace=ctrlrun-system --metrics-bind-address=127.0.0.1:8080 --health-probe-bind-address=127.0.0.1:8081
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,122 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TB is what this package needs of a test: *testing.T, *testing.B and Ginkgo's GinkgoT() have it.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// Namespace creates a namespace with a name of its own and fails the test if that fails. It is not deleted: nothing here
+// would finish its termination, and the environment goes away as a whole.
+func (e *Environment) Namespace(t TB, labels map[string]string) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}}
+	if err := e.admin.Create(context.Background(), ns); err != nil {
+		t.Fatalf("creating a namespace: %v", err)
+	}
+	return ns.Name
+}
+
+// Grant binds a ClusterRole to users, in a namespace or, if that is empty, in the whole cluster. It returns when the
+// apiserver's authorizer, which learns of it by a watch, grants every rule of the role.
+func (e *Environment) Grant(ctx context.Context, namespace, clusterRole string, users ...User) error {
+	role := &rbacv1.ClusterRole{}
+	if err := e.admin.Get(ctx, client.ObjectKey{Name: clusterRole}, role); err != nil {
+		return err
+	}
+	if len(role.Rules) == 0 {
+		return fmt.Errorf("ClusterRole %s has no rules; aggregated ones stay empty here", clusterRole)
+	}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole}
+	return e.bind(ctx, namespace, ref, role.Rules, users)
+}
+
+// Allow gives one user rules of a Role made for the purpose, in a namespace or, if that is empty, in the whole cluster. It
+// returns when they are granted.
+func (e *Environment) Allow(ctx context.Context, namespace string, u User, rules ...rbacv1.PolicyRule) error {
+	meta := metav1.ObjectMeta{GenerateName: "testenv-", Namespace: namespace}
+	var role client.Object = &rbacv1.Role{ObjectMeta: meta, Rules: rules}
+	kind := "Role"
+	if namespace == "" {
+		role, kind = &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, "ClusterRole"
+	}
+	if err := e.admin.Create(ctx, role); err != nil {
+		return err
+	}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role.GetName()}
+	return e.bind(ctx, namespace, ref, rules, []User{u})
+}
+
+func (e *Environment) bind(ctx context.Context, namespace string, ref rbacv1.RoleRef, rules []rbacv1.PolicyRule, users []User) error {
+	var subjects []rbacv1.Subject
+	for _, u := range users {
+		subjects = append(subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: u.Name})
+	}
+	meta := metav1.ObjectMeta{GenerateName: "testenv-", Namespace: namespace}
+	var binding client.Object = &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref}
+	if namespace == "" {
+		binding = &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref}
+	}
+	if err := e.admin.Create(ctx, binding); err != nil {
+		return err
+	}
+	for _, u := range users {
+		for _, a := range attributes(namespace, rules) {
+			if err := e.waitForAccess(ctx, u, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Environment) waitForAccess(ctx context.Context, u User, a authorizationv1.ResourceAttributes) error {
+	err := poll(ctx, 10*time.Second, func(ctx context.Context) (bool, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: u.Name, Groups: u.Groups, ResourceAttributes: &a,
+		}}
+		err := e.admin.Create(ctx, review)
+		return review.Status.Allowed, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s may %s %s.%s/%s: %w", u.Name, a.Verb, a.Resource, a.Group, a.Name, err)
+	}
+	return nil
+}
+
+// attributes lists one question for each thing the rules allow; a wildcard is asked for as itself.
+func attributes(namespace string, rules []rbacv1.PolicyRule) []authorizationv1.ResourceAttributes {
+	var all []authorizationv1.ResourceAttributes
+	for _, r := range rules {
+		names := r.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, verb := range r.Verbs {
+			for _, group := range r.APIGroups {
+				for _, resource := range r.Resources {
+					resource, subresource, _ := strings.Cut(resource, "/")
+					for _, name := range names {
+						all = append(all, authorizationv1.ResourceAttributes{
+							Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: name,
+						})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
