@@ -137,6 +137,12 @@ func TestVerify(t *testing.T) {
 			append(slices.Clone(whole[:2]), rehashed(altered(t, whole[3], set("prev_hash", whole[1].Hash)))),
 			Options{}, []string{"missing 3"}, Broken,
 		},
+		"linked to one further back": {
+			replace(rehashed(altered(t, whole[3], set("prev_hash", whole[0].Hash)))), Options{}, []string{"link_broken 4", "link_broken 5"}, Broken,
+		},
+		"linked to the one before the one before": {
+			replace(rehashed(altered(t, whole[3], set("prev_hash", whole[1].Hash)))), Options{}, []string{"link_broken 4", "link_broken 5"}, Broken,
+		},
 		"the end cut off needs the head": {whole[:4], Options{Head: head(whole[5].Link())}, []string{"head_mismatch 6"}, Short},
 		"everything cut off":             {nil, Options{Head: head(whole[5].Link())}, []string{"head_mismatch 6"}, Short},
 		"cut off, and altered":           {replace(altered(t, whole[2], set("decision", "allow")))[:4], Options{Head: head(whole[5].Link())}, []string{"content_altered 3", "head_mismatch 6"}, Broken},
@@ -170,6 +176,13 @@ func TestVerify(t *testing.T) {
 
 		"two histories in two files": {append(slices.Clone(whole), other...), Options{}, []string{"link_broken 3", "link_broken 4", "link_broken 5", "link_broken 6"}, Broken},
 		"a receipt inserted":         {and(rehashed(altered(t, whole[2], set("decision", "allow")))), Options{}, []string{"link_broken 3"}, Broken},
+		"two last receipts, one of them the head": {
+			and(extend(t, whole[4].Link(), 1, "other")...), Options{Head: head(whole[5].Link())}, []string{"link_broken 6"}, Broken,
+		},
+		"two last receipts, the other one the head": {
+			and(extend(t, whole[4].Link(), 1, "other")...), Options{Head: head(extend(t, whole[4].Link(), 1, "other")[0].Link())},
+			[]string{"link_broken 6"}, Broken,
+		},
 		"an altered copy beside the original": {
 			and(altered(t, whole[2], set("decision", "allow"))), Options{}, []string{"content_altered 3"}, Broken,
 		},
@@ -312,8 +325,8 @@ func TestAGapOfAnySizeIsReportedInBoundedSpace(t *testing.T) {
 // not far from it.
 func TestAnyByteChangedIsReported(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2026))
-	for round := range 4 {
-		whole := chain(t, 2+rng.IntN(4))
+	for round := range 2 {
+		whole := chain(t, 2+rng.IntN(2))
 		head := whole[len(whole)-1].Link()
 		for i, e := range whole {
 			line, err := Line(e)
