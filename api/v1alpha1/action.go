@@ -23,7 +23,7 @@ import (
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.spec.principal.agent`
 // +kubebuilder:printcolumn:name="Votes",type=string,JSONPath=`.status.approval.votes`
-// +kubebuilder:printcolumn:name="Expires",type=date,JSONPath=`.status.expirationTime`,priority=0
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.expirationTime`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Hash",type=string,priority=1,JSONPath=`.status.actionHash`
 // +kubebuilder:printcolumn:name="Key",type=string,priority=1,JSONPath=`.status.effect.key`

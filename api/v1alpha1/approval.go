@@ -45,6 +45,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an Approval never changes"
 type ApprovalSpec struct {
 	// actionRef is the Action, by name and uid.
+	// +kubebuilder:pruning:PreserveUnknownFields
 	ActionRef ObjectReference `json:"actionRef"`
 	// actionType of that Action. The right to approve is checked against it.
 	// +kubebuilder:validation:MinLength=1

@@ -30,6 +30,7 @@ type Claim struct {
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Claim never changes"
 type ClaimSpec struct {
 	// actionRef is the Action, by name and uid.
+	// +kubebuilder:pruning:PreserveUnknownFields
 	ActionRef ObjectReference `json:"actionRef"`
 	// claimID of the process: a random lower-case UUID, one per process and call.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`

@@ -85,6 +85,8 @@ type ReceiptReference struct {
 
 // IdentityClaims is what the apiserver knew about a speaker beyond the user name. It is stamped at creation, recorded in
 // receipts, and never part of a hash.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
 type IdentityClaims struct {
 	// groups of the speaker, in the apiserver's order. At most 64; a speaker with more has none here.
 	// +optional

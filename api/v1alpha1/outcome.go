@@ -52,6 +52,7 @@ const OutcomeReasonLeaseLapsed = "LeaseLapsed"
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an Outcome never changes"
 type OutcomeSpec struct {
 	// actionRef is the Action, by name and uid.
+	// +kubebuilder:pruning:PreserveUnknownFields
 	ActionRef ObjectReference `json:"actionRef"`
 	// claimID of the process that reports.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`

@@ -44,6 +44,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Resolution never changes"
 type ResolutionSpec struct {
 	// effectRef is the Effect, by name and uid.
+	// +kubebuilder:pruning:PreserveUnknownFields
 	EffectRef ObjectReference `json:"effectRef"`
 	// attempt that is resolved.
 	// +kubebuilder:validation:Minimum=1
@@ -55,6 +56,7 @@ type ResolutionSpec struct {
 	// result: Committed or NotExecuted.
 	Result ResolutionResult `json:"result"`
 	// receiptRef is the ambiguous receipt that was read, by name and hash.
+	// +kubebuilder:pruning:PreserveUnknownFields
 	ReceiptRef ReceiptReference `json:"receiptRef"`
 	// reason in the resolver's own words.
 	// +kubebuilder:validation:MinLength=1
