@@ -126,8 +126,8 @@ func Equal(a, b any) bool {
 		y, ok := b.(string)
 		return ok && x == y
 	}
-	if x, ok := integer(a); ok {
-		y, ok := integer(b)
+	if x, ok := Integer(a); ok {
+		y, ok := Integer(b)
 		return ok && x != nil && y != nil && x.Cmp(y) == 0
 	}
 	if x, ok := list(a); ok {
@@ -144,7 +144,7 @@ func Equal(a, b any) bool {
 // Clone returns a deep copy of v in which the Go types that Encode takes beside canonical values have become canonical
 // values. A value that has no canonical form is copied as it is, and Encode will refuse it.
 func Clone(v any) any {
-	if i, ok := integer(v); ok {
+	if i, ok := Integer(v); ok {
 		if i == nil {
 			return v
 		}

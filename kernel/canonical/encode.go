@@ -30,7 +30,7 @@ func (e *encoder) value(v any, depth int) error {
 	case string:
 		return e.string(x)
 	}
-	if i, ok := integer(v); ok {
+	if i, ok := Integer(v); ok {
 		if i == nil {
 			return e.fail(KindType, "a nil *big.Int is not a value; write nil for null")
 		}
@@ -134,8 +134,8 @@ func (e *encoder) string(s string) error {
 	return nil
 }
 
-// integer reports whether v is an integer in one of the accepted Go types.
-func integer(v any) (*big.Int, bool) {
+// Integer is v as an integer, if it is one in any Go type that Encode takes. A *big.Int is returned itself, and may be nil.
+func Integer(v any) (*big.Int, bool) {
 	switch x := v.(type) {
 	case *big.Int:
 		return x, true
