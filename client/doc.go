@@ -1,0 +1,30 @@
+// Package client is the Go SDK for agents: propose an action, wait until it may be executed, execute it once, report how it
+// ended.
+//
+//	c, err := client.New(config, "payments")
+//	action, err := c.Do(ctx, client.Request{
+//		ActionType: "stripe.refund",
+//		Arguments:  map[string]any{"payment_id": "txn_1", "amount": 500},
+//	}, func(ctx context.Context, x client.Execution) client.Report {
+//		return refund(ctx, x.Arguments, x.Token)
+//	})
+//
+// Do is Propose, WaitAdmitted and Report with the right order and the right cleanup. The parts exist for programs that
+// cannot hand over a function.
+//
+// What the package takes care of:
+//
+//   - A claimID is made for every call. An Action is admitted for one claimID, and only the process that holds it may
+//     execute. A create that was answered "exists already" is read back: one's own claimID is one's own lost response,
+//     anything else is somebody else's proposal and is never adopted.
+//   - Nothing starts with less than a third of the lease left. The lease is measured on two clocks, the apiserver's and the
+//     machine's monotonic one, and the smaller remainder counts.
+//   - A call that will not start says so with an Outcome NotExecuted, so that nobody waits for it.
+//   - A report is sent on a context of its own and repeated until the apiserver has answered it: a caller who gives up does
+//     not turn a known outcome into an unknown one.
+//   - What was executed was what is stored, not what the caller holds: Execution.Arguments is the canonical form of the
+//     stored action, the same bytes that were hashed and approved.
+//
+// The result of Do is never a guess. A nil error means the effect is committed; every other end has a typed error, and an
+// end that nobody knows is an *UnknownError.
+package client

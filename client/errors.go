@@ -1,0 +1,159 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+)
+
+// EndedError says that the Action has ended, and not as Committed. Nothing was executed if its state is Denied, Blocked,
+// Expired or Failed.
+type EndedError struct{ Action *v1alpha1.Action }
+
+func (e *EndedError) Error() string {
+	s := e.Action.Status
+	text := fmt.Sprintf("action %s is %s", e.Action.Name, s.State)
+	if s.Reason != "" {
+		text += " (" + s.Reason + ")"
+	}
+	if s.Message != "" {
+		text += ": " + s.Message
+	}
+	return text
+}
+
+// ElsewhereError says that the Action was admitted for another process of the same agent. Nothing was executed here.
+type ElsewhereError struct{ Action *v1alpha1.Action }
+
+func (e *ElsewhereError) Error() string {
+	return fmt.Sprintf("action %s was admitted for another process: it executes, not this one", e.Action.Name)
+}
+
+// WaitingError says that the wait is over and the Action has not been decided. Nothing was executed here. Withdrawn says
+// whether the Action was told that this process will not start.
+type WaitingError struct {
+	Action    *v1alpha1.Action
+	Withdrawn bool
+	Err       error
+}
+
+func (e *WaitingError) Error() string {
+	text := fmt.Sprintf("action %s is still %s", e.Action.Name, stateOf(e.Action))
+	if reason := e.Action.Status.Reason; reason != "" {
+		text += " (" + reason + ")"
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	if e.Withdrawn {
+		text += "; it was withdrawn and nothing was executed"
+	}
+	return text
+}
+
+func (e *WaitingError) Unwrap() error { return e.Err }
+
+// LeaseError says that so little of the lease was left that the execution was not started, and that this was reported.
+type LeaseError struct {
+	Action    *v1alpha1.Action
+	Remaining time.Duration
+}
+
+func (e *LeaseError) Error() string {
+	return fmt.Sprintf("action %s was admitted too late: %s of its lease of %s is left, less than a third; nothing was executed",
+		e.Action.Name, e.Remaining.Round(time.Second), leaseDuration(e.Action))
+}
+
+// GoneError says that the Action is not there any more. Finished actions are deleted after a time; the receipts stay.
+type GoneError struct{ Name string }
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("action %s is gone: finished actions are deleted after a time, look in the receipts", e.Name)
+}
+
+// UnknownError says that nobody can tell how the execution ended, or that it ended and could not be recorded. Whoever gets
+// it must not try again: a person resolves the effect.
+type UnknownError struct {
+	Action *v1alpha1.Action
+	Why    string
+	Err    error
+}
+
+func (e *UnknownError) Error() string {
+	text := fmt.Sprintf("the outcome of action %s is unknown: %s", e.Action.Name, e.Why)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// NoNameError says that every name tried for the Action is taken by other proposals.
+type NoNameError struct{ Names []string }
+
+func (e *NoNameError) Error() string {
+	return "every name for the action is taken by another proposal: " + strings.Join(e.Names, ", ")
+}
+
+// RefusedError says that admission or RBAC refused a statement.
+type RefusedError struct {
+	What string // such as "propose stripe.refund"
+	Err  error
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("%s: refused: %v", e.What, e.Err) }
+
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// refusal gives an error of a create its type.
+func refusal(what string, err error) error {
+	if Refused(err) {
+		return &RefusedError{What: what, Err: err}
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Refused reports whether err is a refusal by RBAC or by an admission policy, as opposed to an object that is not valid.
+func Refused(err error) bool {
+	var refused *RefusedError
+	if errors.As(err, &refused) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return true
+	}
+	// An admission policy refuses with the code its author chose, 422 if none was chosen; its name is in the message.
+	return err != nil && apierrors.ReasonForError(err) != "" && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '")
+}
+
+// transient reports whether a request may have had no answer, or an answer that will be another one later. A create that
+// failed so may have happened.
+func transient(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	var network net.Error
+	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsUnexpectedServerError(err) ||
+		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) ||
+		errors.As(err, &network)
+}
+
+func stateOf(action *v1alpha1.Action) v1alpha1.ActionState {
+	if action.Status.State == "" {
+		return v1alpha1.ActionPending
+	}
+	return action.Status.State
+}
+
+// Unreachable reports whether the apiserver did not answer at all.
+func Unreachable(err error) bool {
+	var network net.Error
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err) || errors.As(err, &network)
+}

@@ -1,0 +1,150 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/canonical"
+)
+
+// Report is what an executor knows of how it ended.
+type Report struct {
+	// Result: Committed, NotExecuted or Unknown. NotExecuted means for certain that nothing happened: it frees the effect
+	// for another attempt. In doubt it is Unknown.
+	Result v1alpha1.OutcomeResult
+	// Output, any JSON value without fractions, or nil. At most 16 KiB.
+	Output []byte
+	// Error in the executor's words.
+	Error string
+}
+
+// Committed reports that the effect happened.
+func Committed() Report { return Report{Result: v1alpha1.OutcomeCommitted} }
+
+// NotExecuted reports that for certain nothing happened.
+func NotExecuted(why string) Report {
+	return Report{Result: v1alpha1.OutcomeNotExecuted, Error: why}
+}
+
+// Unknown reports that neither is certain.
+func Unknown(why string) Report { return Report{Result: v1alpha1.OutcomeUnknown, Error: why} }
+
+const (
+	// reportWindow bounds how long a report is repeated. An attempt without a report becomes Ambiguous when its lease is
+	// over, so it is worth to be patient with an apiserver that restarts.
+	reportWindow = 2 * time.Minute
+	maxOutput    = 16 << 10
+	maxError     = 1024
+)
+
+// Report stores how the execution ended. It uses a context of its own, so that a cancelled caller still reports. An
+// *UnknownError says that something else settled the attempt: this report does not count.
+func (call *Call) Report(ctx context.Context, report Report) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportWindow)
+	defer cancel()
+	return call.send(ctx, report)
+}
+
+// GiveUp says that this process will not execute. It may be said of any Action, admitted or not.
+func (call *Call) GiveUp(ctx context.Context, why string) error {
+	return call.Report(ctx, NotExecuted(why))
+}
+
+func (call *Call) send(ctx context.Context, report Report) error {
+	user, err := call.client.Whoami(ctx)
+	if err != nil {
+		return err
+	}
+	outcome := call.outcome(report, user.Username)
+	outcome.Name = LockName(call.action, call.claimID, user.Username)
+	existing, err := call.client.createOrRead(ctx, outcome)
+	if err != nil && !transient(err) && !Refused(err) && outcome.Spec.Output != nil {
+		// The apiserver does not take the output. What happened is worth more than what it printed.
+		outcome.Spec.Output = nil
+		existing, err = call.client.createOrRead(ctx, outcome)
+	}
+	if err != nil {
+		return refusal("report "+call.action.Name, err)
+	}
+	if existing == nil {
+		return nil
+	}
+	return call.lostLock(ctx, outcome, existing.(*v1alpha1.Outcome), user.Username)
+}
+
+// LockName is the one name a report of an attempt may have. Creating it ends the attempt, whoever does.
+func LockName(object *v1alpha1.Action, claimID, username string) string {
+	return StatementName(string(object.UID)+"."+claimID, username)
+}
+
+func (call *Call) outcome(report Report, reporter string) *v1alpha1.Outcome {
+	outcome := &v1alpha1.Outcome{
+		ObjectMeta: metav1.ObjectMeta{Namespace: call.action.Namespace},
+		Spec: v1alpha1.OutcomeSpec{
+			ActionRef: v1alpha1.ObjectReference{Name: call.action.Name, UID: call.action.UID},
+			ClaimID:   call.claimID,
+			Result:    report.Result,
+			Error:     cut(report.Error, maxError),
+			Reporter:  reporter,
+		},
+	}
+	if output, ok := storableOutput(report.Output); ok {
+		outcome.Spec.Output = &apiextensionsv1.JSON{Raw: output}
+	}
+	return outcome
+}
+
+// storableOutput is the output as it can be stored: strict JSON, every number an int64, not too large. Anything else is left
+// out, for a report must not fail over what it carries along.
+func storableOutput(output []byte) ([]byte, bool) {
+	if len(output) == 0 {
+		return nil, false
+	}
+	value, err := canonical.Parse(output)
+	if err != nil {
+		return nil, false
+	}
+	if _, ok := action.CheckStored(value); !ok {
+		return nil, false
+	}
+	encoded, err := canonical.Encode(value)
+	return encoded, err == nil && len(encoded) <= maxOutput
+}
+
+// lostLock judges an Outcome that was there before this report.
+func (call *Call) lostLock(ctx context.Context, mine, first *v1alpha1.Outcome, reporter string) error {
+	if first.Spec.Reason == v1alpha1.OutcomeReasonLeaseLapsed {
+		late := mine.DeepCopy()
+		late.Name, late.ResourceVersion, late.UID = "late."+mine.Name, "", ""
+		_, err := call.client.createOrRead(ctx, late)
+		why := "its lease was declared over before the report came; the report was left for whoever resolves the effect"
+		if err != nil {
+			why = "its lease was declared over before the report came, and the late report could not be left"
+		}
+		return &UnknownError{Action: call.action, Why: why, Err: err}
+	}
+	if first.Spec.Reporter != reporter {
+		return &UnknownError{Action: call.action, Why: fmt.Sprintf("an Outcome of %s has the place of this report", first.Spec.Reporter)}
+	}
+	if first.Spec.Result != mine.Spec.Result {
+		return &UnknownError{Action: call.action, Why: fmt.Sprintf("%s was reported before, and now %s; the first report counts", first.Spec.Result, mine.Spec.Result)}
+	}
+	return nil
+}
+
+// cut shortens text to at most n bytes, at a character.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && text[n]&0xc0 == 0x80 {
+		n--
+	}
+	return text[:n]
+}

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+)
+
+// Stage is a point of a call worth telling somebody about.
+type Stage string
+
+const (
+	// StageProposed: the Action was created.
+	StageProposed Stage = "Proposed"
+	// StageSilent: nobody has looked at the Action for five seconds. The operator is missing, or very busy.
+	StageSilent Stage = "Silent"
+	// StageState: the state or reason of the Action changed.
+	StageState Stage = "State"
+	// StageClaimed: a Claim was made.
+	StageClaimed Stage = "Claimed"
+	// StageReported: the report was stored.
+	StageReported Stage = "Reported"
+)
+
+// Progress is told about the stages of a call. It may be nil.
+type Progress func(stage Stage, action *v1alpha1.Action)
+
+func (p Progress) tell(stage Stage, action *v1alpha1.Action) {
+	if p != nil {
+		p(stage, action)
+	}
+}
+
+// SilentAfter is how long an Action may be without a word from the operator before that is worth saying.
+const SilentAfter = 5 * time.Second
+
+// Untouched reports whether the operator has never written the status of an Action. It writes all conditions at once.
+func Untouched(action *v1alpha1.Action) bool { return len(action.Status.Conditions) == 0 }
+
+// WaitAdmitted waits until this process may execute, and makes a Claim whenever the Action asks for one. A nil error is the
+// permission to execute once, while the lease lasts. The other ends are *EndedError, *ElsewhereError, *GoneError, and
+// *WaitingError when ctx is done first.
+func (call *Call) WaitAdmitted(ctx context.Context, progress Progress) error {
+	return call.await(ctx, progress, func(ctx context.Context, action *v1alpha1.Action) (bool, error) {
+		switch state := stateOf(action); {
+		case state == v1alpha1.ActionAdmitted:
+			if action.Status.Execution == nil || action.Status.Execution.ClaimID != call.claimID {
+				return true, &ElsewhereError{Action: action}
+			}
+			return true, nil
+		case state == v1alpha1.ActionClaimable:
+			return false, call.claim(ctx, action, progress)
+		case state.Terminal():
+			return true, &EndedError{Action: action}
+		}
+		return false, nil
+	})
+}
+
+// WaitFinished waits until the Action has ended and its receipt is written.
+func (call *Call) WaitFinished(ctx context.Context) (*v1alpha1.Action, error) {
+	err := call.await(ctx, nil, func(_ context.Context, action *v1alpha1.Action) (bool, error) {
+		return action.Status.ReceiptRef != nil, nil
+	})
+	return call.action, err
+}
+
+// await follows the Action until step says that it is done.
+func (call *Call) await(ctx context.Context, progress Progress, step func(context.Context, *v1alpha1.Action) (bool, error)) error {
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	updates := call.client.Follow(following, call.action)
+	silence := time.NewTimer(SilentAfter)
+	defer silence.Stop()
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return &WaitingError{Action: call.action, Err: ctx.Err()}
+		case <-silence.C:
+			if Untouched(call.action) {
+				progress.tell(StageSilent, call.action)
+			}
+		case update, open := <-updates:
+			if !open {
+				return &WaitingError{Action: call.action, Err: ctx.Err()}
+			}
+			if apierrors.IsNotFound(update.Err) {
+				return &GoneError{Name: call.action.Name}
+			}
+			if update.Err != nil {
+				return &WaitingError{Action: call.action, Err: update.Err}
+			}
+			action := update.Object.(*v1alpha1.Action)
+			call.action = action
+			if word := string(stateOf(action)) + " " + action.Status.Reason; word != said && !Untouched(action) {
+				said = word
+				progress.tell(StageState, action)
+			}
+			if done, err := step(ctx, action); done || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// claim makes a Claim for the present claimableTime, once.
+func (call *Call) claim(ctx context.Context, action *v1alpha1.Action, progress Progress) error {
+	at := action.Status.ClaimableTime
+	if at == nil || call.claimed.Equal(at) {
+		return nil
+	}
+	user, err := call.client.Whoami(ctx)
+	if err != nil {
+		return err
+	}
+	claim := &v1alpha1.Claim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: action.Namespace},
+		Spec: v1alpha1.ClaimSpec{
+			ActionRef:     v1alpha1.ObjectReference{Name: action.Name, UID: action.UID},
+			ClaimID:       call.claimID,
+			ClaimableTime: *at,
+			Claimant:      user.Username,
+		},
+	}
+	call.asked = time.Now()
+	err = call.client.CreateStatement(ctx, claim, StatementName(action.Name, user.Username), func(existing kube.Object) bool {
+		spec := existing.(*v1alpha1.Claim).Spec
+		return spec.ClaimID == call.claimID && spec.ClaimableTime.Equal(at) && spec.ActionRef.UID == action.UID
+	})
+	if err != nil {
+		return err
+	}
+	call.claimed = *at
+	progress.tell(StageClaimed, action)
+	return nil
+}
+
+// groupResource names the kind of an object in error messages.
+func (c *Client) groupResource(object kube.Object) schema.GroupResource {
+	gvk, err := c.kube.GroupVersionKindFor(object)
+	if err != nil {
+		return schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "object"}
+	}
+	return schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind)}
+}

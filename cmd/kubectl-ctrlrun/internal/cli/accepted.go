@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/client"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+)
+
+// acceptTimeout is how long a person waits to hear whether their statement counts.
+const acceptTimeout = 30 * time.Second
+
+// waitAccepted waits until the operator has judged a statement. A statement that is refused is an error with the reason.
+func (a *app) waitAccepted(ctx context.Context, s *session, statement kube.Object, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	silence := time.NewTimer(client.SilentAfter)
+	defer silence.Stop()
+	updates := s.Follow(ctx, statement)
+	for {
+		select {
+		case <-silence.C:
+			a.note("%s", silentNote)
+		case update, open := <-updates:
+			if !open {
+				return exit.Errorf(exit.Waiting, "%s was created, but nobody has judged it for %s: %s", statement.GetName(), timeout, silentNote)
+			}
+			if update.Err != nil {
+				return explain(update.Err)
+			}
+			condition := meta.FindStatusCondition(conditionsOf(update.Object), v1alpha1.AcceptedCondition)
+			if condition == nil || condition.Status == metav1.ConditionUnknown {
+				continue
+			}
+			if condition.Status == metav1.ConditionTrue {
+				return nil
+			}
+			return exit.With(codeOfRefusal(condition.Reason), fmt.Errorf("%s does not count: %s: %s", statement.GetName(), condition.Reason, condition.Message))
+		}
+	}
+}
+
+const silentNote = "the operator has not answered; is it running? kubectl get deployment -A -l app.kubernetes.io/name=ctrlrun-operator"
+
+func conditionsOf(statement kube.Object) []metav1.Condition {
+	switch s := statement.(type) {
+	case *v1alpha1.Approval:
+		return s.Status.Conditions
+	case *v1alpha1.Claim:
+		return s.Status.Conditions
+	case *v1alpha1.Outcome:
+		return s.Status.Conditions
+	case *v1alpha1.Resolution:
+		return s.Status.Conditions
+	case *v1alpha1.LedgerAcceptance:
+		return s.Status.Conditions
+	}
+	return nil
+}
+
+func codeOfRefusal(reason string) exit.Code {
+	switch reason {
+	case v1alpha1.ReasonExpired:
+		return exit.Expired
+	case v1alpha1.ReasonNotEntitled, v1alpha1.ReasonSelfApproval, v1alpha1.ReasonSelfResolution:
+		return exit.Refused
+	}
+	return exit.Failure
+}
+
+// stated turns the error of creating a statement into advice.
+func stated(err error) error {
+	var refused *client.RefusedError
+	if errors.As(err, &refused) {
+		return exit.With(exit.Refused, err)
+	}
+	return explain(err)
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/client"
+	"ctrlrun.dev/operator/kernel/canonical"
+)
+
+// actionRows writes everything that is hashed of an Action, and how it stands.
+func actionRows(t fields, action *v1alpha1.Action) {
+	t.row("Action", action.Name)
+	t.row("Type", action.Spec.ActionType)
+	t.row("Agent", action.Spec.Principal.Agent)
+	if user := action.Spec.Principal.User; user != nil {
+		t.row("On behalf of", *user)
+	}
+	resource := action.Spec.Resource
+	if action.Status.ActionHash != "" {
+		resource = action.Status.Resource
+	}
+	t.row("Resource", orNone(resource))
+	t.row("Environment", action.Status.Environment)
+	t.row("Arguments", prettyJSON(action.Spec.Arguments.Raw))
+	if effect := action.Status.Effect; effect != nil {
+		t.row("Effect", effect.Name)
+		t.row("Effect key", effect.Key)
+		if effect.Attempt > 0 {
+			t.row("Attempt", fmt.Sprint(effect.Attempt))
+		}
+	} else if action.Status.ActionHash != "" {
+		t.row("Effect", "<none>: nothing keeps this action from running twice")
+	}
+	t.row("Hash", action.Status.ActionHash)
+	t.row("Rule", ruleOf(action))
+	if approval := action.Status.Approval; approval != nil {
+		t.row("Votes", votes(action))
+		t.row("Asked", ago(approval.RequestTime)+" ago")
+		if action.Status.State == v1alpha1.ActionAwaitingApproval {
+			t.row("Expires", until(approval.ExpirationTime.Time))
+		}
+	}
+}
+
+func ruleOf(action *v1alpha1.Action) string {
+	if action.Status.DecisionReason == "" {
+		return ""
+	}
+	text := fmt.Sprintf("%s, %s", action.Status.Decision, action.Status.DecisionReason)
+	ref := action.Status.PolicyRef
+	if ref == nil {
+		return text
+	}
+	text += fmt.Sprintf(" of ActionPolicy %s, generation %d", ref.Name, ref.Generation)
+	if ref.Version != "" {
+		text += ", version " + ref.Version
+	}
+	return text
+}
+
+// ruleText is the rule itself, if the policy can be read and is still the one that decided.
+func (s *session) ruleText(ctx context.Context, action *v1alpha1.Action) string {
+	ref := action.Status.PolicyRef
+	if ref == nil {
+		return ""
+	}
+	var policy v1alpha1.ActionPolicy
+	if err := s.kube.Get(ctx, s.key(ref.Name), &policy); err != nil || policy.Generation != ref.Generation {
+		return ""
+	}
+	var index int
+	entry := policy.Spec.Actions[action.Spec.ActionType]
+	if _, err := fmt.Sscanf(action.Status.DecisionReason, "rule[%d]", &index); err != nil || index < 0 || index >= len(entry.Rules) {
+		return ""
+	}
+	text, err := json.Marshal(entry.Rules[index])
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// checkedHash recomputes the hash from what is shown. A person approves what is on the screen, so the hash they send must be
+// the hash of that and not only of what a status says.
+func checkedHash(action *v1alpha1.Action) (string, error) {
+	proposal, err := client.ProposalOf(action, v1alpha1.DefaultEnvironment)
+	if err != nil {
+		return "", err
+	}
+	hash, err := proposal.Hash()
+	if err != nil {
+		return "", err
+	}
+	if hash != action.Status.ActionHash {
+		return "", fmt.Errorf("the action that is stored has the hash %s, but its status says %s: do not approve it, and tell whoever runs the operator", hash, action.Status.ActionHash)
+	}
+	return hash, nil
+}
+
+// prettyJSON lays JSON out for reading; what cannot be parsed is shown as it is.
+func prettyJSON(raw []byte) string {
+	if len(raw) == 0 {
+		return "{}"
+	}
+	text := raw
+	if value, err := canonical.Parse(raw); err == nil {
+		if encoded, err := canonical.Encode(value); err == nil {
+			text = encoded
+		}
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+func votes(action *v1alpha1.Action) string {
+	approval := action.Status.Approval
+	if approval == nil {
+		return ""
+	}
+	if approval.Votes != "" {
+		return approval.Votes
+	}
+	return fmt.Sprintf("%d/%d", approval.Counted, approval.Required)
+}
+
+func ago(t metav1.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(time.Since(t.Time))
+}
+
+func until(t time.Time) string {
+	left := time.Until(t)
+	if left <= 0 {
+		return "now: it is over"
+	}
+	return "in " + duration.HumanDuration(left)
+}
+
+// objectName takes NAME, and KIND/NAME as `-o name` prints it.
+func objectName(arg string) string {
+	if i := strings.LastIndex(arg, "/"); i >= 0 {
+		return arg[i+1:]
+	}
+	return arg
+}

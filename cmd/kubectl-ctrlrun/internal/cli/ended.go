@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/client"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/decision"
+)
+
+// codeOf is the exit code for how an Action stands.
+func codeOf(action *v1alpha1.Action) exit.Code {
+	switch action.Status.State {
+	case v1alpha1.ActionCommitted:
+		return exit.Done
+	case v1alpha1.ActionFailed:
+		return exit.NotExecuted
+	case v1alpha1.ActionAmbiguous, v1alpha1.ActionObserved:
+		return exit.Unknown
+	case v1alpha1.ActionDenied:
+		return exit.Denied
+	case v1alpha1.ActionExpired:
+		return exit.Expired
+	case v1alpha1.ActionBlocked:
+		return codeOfBlocked(decision.Reason(action.Status.Reason))
+	}
+	return exit.Waiting
+}
+
+func codeOfBlocked(reason decision.Reason) exit.Code {
+	switch reason {
+	case decision.Duplicate:
+		return exit.AlreadyCommitted
+	case decision.AmbiguousEffect:
+		return exit.Unknown
+	case decision.InProgress:
+		return exit.Waiting
+	}
+	return exit.Failure
+}
+
+// coded gives an error of a call its exit code, and says what to do next.
+func coded(err error) error {
+	var ended *client.EndedError
+	var elsewhere *client.ElsewhereError
+	var waiting *client.WaitingError
+	var lease *client.LeaseError
+	var unknown *client.UnknownError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unknown):
+		return exit.With(exit.Unknown, fmt.Errorf("%w\ndo not try again: %s", err, nextForUnknown(unknown.Action)))
+	case errors.As(err, &ended):
+		return exit.With(codeOf(ended.Action), fmt.Errorf("%w%s", err, nextForEnded(ended.Action)))
+	case errors.As(err, &elsewhere):
+		return exit.With(exit.Waiting, err)
+	case errors.As(err, &lease):
+		return exit.With(exit.NotExecuted, fmt.Errorf("%w\npropose again, with a longer --lease if this happens often", err))
+	case errors.As(err, &waiting) && waiting.Withdrawn:
+		return exit.With(exit.Failure, err)
+	case errors.As(err, &waiting):
+		return exit.With(exit.Waiting, err)
+	}
+	return explain(err)
+}
+
+func nextForUnknown(action *v1alpha1.Action) string {
+	if effect := action.Status.Effect; effect != nil {
+		return fmt.Sprintf("find out what happened, then run: kubectl ctrlrun resolve %s --committed|--not-executed --reason ...", effect.Name)
+	}
+	return fmt.Sprintf("find out what happened; kubectl ctrlrun inspect %s shows what is known", action.Name)
+}
+
+// nextForEnded is a hint for ends whose message may not have one: the operator's own message comes first.
+func nextForEnded(action *v1alpha1.Action) string {
+	switch codeOf(action) {
+	case exit.NotExecuted:
+		return "\nnothing was executed; propose again to try again"
+	case exit.Failure:
+		return "\nnothing was executed"
+	case exit.Unknown:
+		return "\n" + nextForUnknown(action)
+	}
+	return ""
+}
+
+// ended is the error for an Action that was found in some state, or nil if it is committed.
+func ended(action *v1alpha1.Action) error {
+	if action.Status.State == v1alpha1.ActionCommitted {
+		return nil
+	}
+	if action.Status.State.Terminal() {
+		return coded(&client.EndedError{Action: action})
+	}
+	return coded(&client.WaitingError{Action: action})
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/action"
+)
+
+const inspectLong = `Show one action, or one effect with all its attempts.
+
+NAME is an action or an effect; action/NAME and effect/NAME say which, for both may have the same name. --key finds the
+effect of a key. An action that is gone is still in the receipts of its effect.`
+
+func (a *app) inspectCommand() *cobra.Command {
+	var key string
+	objects := newObjectFlags()
+	cmd := &cobra.Command{
+		Use:               "inspect NAME | --key KEY",
+		Short:             "Show one action, or an effect with all its attempts",
+		Long:              inspectLong,
+		Example:           "  kubectl ctrlrun inspect --key refund:txn_1 -n payments",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeActions(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 1) == (key != "") {
+				return exit.Errorf(exit.Usage, "give the NAME of an action or effect, or --key KEY")
+			}
+			if err := objects.check(); err != nil {
+				return err
+			}
+			s, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if key != "" {
+				return a.inspectEffect(cmd.Context(), s, action.EffectName(key), objects)
+			}
+			return a.inspectName(cmd.Context(), s, args[0], objects)
+		},
+	}
+	cmd.Flags().StringVar(&key, "key", "", "the effect key")
+	objects.addTo(cmd)
+	return cmd
+}
+
+func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *objectFlags) error {
+	kind, _, qualified := strings.Cut(arg, "/")
+	name := objectName(arg)
+	if qualified && strings.HasPrefix(kind, "eff") {
+		return a.inspectEffect(ctx, s, name, objects)
+	}
+	object := &v1alpha1.Action{}
+	err := s.kube.Get(ctx, s.key(name), object)
+	if apierrors.IsNotFound(err) && !missingKind(err) && !qualified {
+		return a.inspectEffect(ctx, s, name, objects)
+	}
+	if err != nil {
+		return explain(err)
+	}
+	if !objects.table() {
+		return objects.object(a, s.kube.Scheme(), object)
+	}
+	a.printAction(object)
+	if object.Status.Effect == nil {
+		return nil
+	}
+	effect := &v1alpha1.Effect{}
+	if err := s.kube.Get(ctx, s.key(object.Status.Effect.Name), effect); err != nil {
+		return nil
+	}
+	a.println()
+	return a.printEffect(ctx, s, effect)
+}
+
+func (a *app) printAction(object *v1alpha1.Action) {
+	t := a.fields()
+	actionRows(t, object)
+	t.row("State", string(object.Status.State))
+	t.row("Reason", object.Status.Reason)
+	t.row("Message", object.Status.Message)
+	if execution := object.Status.Execution; execution != nil {
+		t.row("Executed by", fmt.Sprintf("%s, claim %s", execution.Mode, execution.ClaimID))
+		t.row("Token", execution.Token)
+		for _, approval := range execution.Approvals {
+			t.row("Approved by", strings.TrimSpace(approval.Approver+" "+approval.Reason))
+		}
+	}
+	if ref := object.Status.ReceiptRef; ref != nil {
+		t.row("Receipt", fmt.Sprintf("%s %s", ref.Name, ref.Hash))
+	}
+	t.flush()
+}
+
+func (a *app) inspectEffect(ctx context.Context, s *session, name string, objects *objectFlags) error {
+	effect := &v1alpha1.Effect{}
+	err := s.kube.Get(ctx, s.key(name), effect)
+	if apierrors.IsNotFound(err) && !missingKind(err) {
+		return exit.Errorf(exit.Failure, "there is no action and no effect %q in namespace %s: nothing of this name was ever admitted here", name, s.Namespace())
+	}
+	if err != nil {
+		return explain(err)
+	}
+	if !objects.table() {
+		return objects.object(a, s.kube.Scheme(), runtime.Object(effect))
+	}
+	return a.printEffect(ctx, s, effect)
+}
+
+// printEffect shows an effect and everything that was ever tried for it: its own history, and the receipts, which remember
+// the attempts that never began too.
+func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effect) error {
+	t := a.fields()
+	effectRows(t, effect)
+	t.flush()
+	if history := effectStatus(effect).History; len(history) > 0 {
+		a.println()
+		h := a.table("ATTEMPT", "RESULT", "ACTION", "APPROVALS")
+		for _, line := range history {
+			h.row(fmt.Sprint(line.Attempt), line.Result, orDash(line.Action), orDash(strings.Join(line.Approvals, ", ")))
+		}
+		h.flush()
+	}
+	receipts, err := s.receiptsOf(ctx, effect.Name)
+	if err != nil {
+		a.note("its receipts cannot be read: %s", displayLine(err.Error()))
+		return nil
+	}
+	if len(receipts) > 0 {
+		a.println()
+		a.printReceipts(receipts, false)
+	}
+	if effectStatus(effect).State == v1alpha1.EffectAmbiguous {
+		a.note("nobody knows whether it happened; find out, then run: kubectl ctrlrun resolve %s --committed|--not-executed --reason ...", effect.Name)
+	}
+	return nil
+}
+
+// receiptsOf are the receipts of one effect, in the order of the chain.
+func (s *session) receiptsOf(ctx context.Context, effectName string) ([]v1alpha1.Receipt, error) {
+	var receipts []v1alpha1.Receipt
+	err := s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
+		receipts = append(receipts, *r)
+		return nil
+	}, kube.MatchingFields{"spec.effectName": effectName})
+	return receipts, err
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/client"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+const ledgerAcceptLong = `Accept a head of a namespace's chain, after a restore or a recreated namespace made it go back.
+
+Until somebody does, the namespace holds: nothing is admitted. What you accept is what the chain is from now on, so look
+first: kubectl ctrlrun receipts verify -n NAMESPACE. A namespace that was deleted and made again begins with the empty chain:
+--head 0:` + receipt.Genesis + `. It leaves a receipt with your name, and needs the verb govern on ledgers.`
+
+func (a *app) ledgerCommand() *cobra.Command {
+	return group("ledger", "Accept the head of a chain after a restore", a.ledgerAcceptCommand())
+}
+
+func (a *app) ledgerAcceptCommand() *cobra.Command {
+	var head, reason string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "accept NAMESPACE --head SEQ:HASH --reason TEXT",
+		Short:   "Accept the head of a namespace's chain",
+		Long:    ledgerAcceptLong,
+		Example: "  kubectl ctrlrun ledger accept payments --head 41:sha256:9f86... --reason \"restored the backup of Monday\"",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			link, err := receipt.ParseLink(head)
+			if err != nil {
+				return usage(fmt.Errorf("--head: %w", err))
+			}
+			if reason == "" {
+				return exit.Errorf(exit.Usage, "--reason is empty: what happened?")
+			}
+			s, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !yes {
+				question := fmt.Sprintf("%s accepts %s as the head of the chain of %s in %s.", s.user.Username, link, args[0], s.cluster)
+				if err := a.confirm(question, "--yes"); err != nil {
+					return err
+				}
+			}
+			return a.acceptLedger(cmd.Context(), s, args[0], link, reason)
+		},
+	}
+	cmd.Flags().StringVar(&head, "head", "", "the head to accept, as SEQ:HASH")
+	cmd.Flags().StringVar(&reason, "reason", "", "what happened, in your own words; kept in the receipt")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	_ = cmd.MarkFlagRequired("head")
+	_ = cmd.MarkFlagRequired("reason")
+	return cmd
+}
+
+func (a *app) acceptLedger(ctx context.Context, s *session, name string, head receipt.Link, reason string) error {
+	var namespace corev1.Namespace
+	if err := s.kube.Get(ctx, kube.ObjectKey{Name: name}, &namespace); err != nil {
+		return explain(err)
+	}
+	acceptance := &v1alpha1.LedgerAcceptance{
+		ObjectMeta: metav1.ObjectMeta{},
+		Spec: v1alpha1.LedgerAcceptanceSpec{
+			Ledger: name, NamespaceUID: namespace.UID, Seq: head.Seq, Hash: head.Hash, Reason: reason, AcceptedBy: s.user.Username,
+		},
+	}
+	// An acceptance is about one moment: an earlier one of the same head that counted already is never taken for this one.
+	own := func(existing kube.Object) bool {
+		have := existing.(*v1alpha1.LedgerAcceptance)
+		return len(have.Status.Conditions) == 0 && have.Spec.NamespaceUID == namespace.UID && have.Spec.Seq == head.Seq &&
+			have.Spec.Hash == head.Hash && have.Spec.Reason == reason
+	}
+	if err := s.CreateStatement(ctx, acceptance, client.StatementName(name, s.user.Username), own); err != nil {
+		return stated(err)
+	}
+	if err := a.waitAccepted(ctx, s, acceptance, acceptTimeout); err != nil {
+		return err
+	}
+	a.println("accepted:", name, head.String())
+	return nil
+}

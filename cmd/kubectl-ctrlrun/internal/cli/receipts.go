@@ -1,0 +1,262 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+func (a *app) receiptsCommand() *cobra.Command {
+	cmd := a.receiptsListCommand()
+	list := cmd.RunE
+	cmd.Use = "receipts"
+	cmd.Short = "List, verify and export the evidence"
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknownCommand(cmd, args[0])
+		}
+		return list(cmd, args)
+	}
+	cmd.Args = nil
+	listing := a.receiptsListCommand()
+	cmd.AddCommand(listing, a.receiptsVerifyCommand(), a.receiptsExportCommand(), a.receiptsHeadCommand())
+	return cmd
+}
+
+func (a *app) receiptsListCommand() *cobra.Command {
+	var kind, effect string
+	var last int
+	objects := newObjectFlags()
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List receipts",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := objects.check(); err != nil {
+				return err
+			}
+			s, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			fields := kube.MatchingFields{}
+			if kind != "" {
+				fields["spec.kind"] = kind
+			}
+			if effect != "" {
+				fields["spec.effectName"] = objectName(effect)
+			}
+			list := &v1alpha1.ReceiptList{}
+			err = s.eachReceipt(cmd.Context(), func(r *v1alpha1.Receipt) error {
+				list.Items = append(list.Items, *r)
+				if last > 0 && len(list.Items) > last {
+					list.Items = list.Items[1:]
+				}
+				return nil
+			}, fields)
+			if err != nil {
+				return err
+			}
+			if !objects.table() {
+				return objects.object(a, s.kube.Scheme(), list)
+			}
+			if len(list.Items) == 0 {
+				a.note("no receipts in namespace %s", s.Namespace())
+				return nil
+			}
+			a.printReceipts(list.Items, objects.wide())
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind, such as action or resolution")
+	cmd.Flags().StringVar(&effect, "effect", "", "only of this effect")
+	cmd.Flags().IntVar(&last, "last", 0, "only the last N")
+	objects.addTo(cmd)
+	return cmd
+}
+
+// eachReceipt reads the receipts of the namespace in the order of their names, which is the order of the chain.
+func (s *session) eachReceipt(ctx context.Context, each func(*v1alpha1.Receipt) error, opts ...kube.ListOption) error {
+	var page v1alpha1.ReceiptList
+	return s.eachPage(ctx, &page, func() error {
+		for i := range page.Items {
+			if err := each(&page.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, append(opts, kube.InNamespace(s.Namespace()))...)
+}
+
+func (a *app) printReceipts(receipts []v1alpha1.Receipt, wide bool) {
+	header := []string{"SEQ", "KIND", "RESULT", "REASON", "TYPE", "AGENT", "EFFECT", "ATTEMPT", "AGE"}
+	if wide {
+		header = append(header, "ACTION", "HASH")
+	}
+	t := a.table(header...)
+	for i := range receipts {
+		spec := receipts[i].Spec
+		attempt := ""
+		if spec.Attempt > 0 {
+			attempt = fmt.Sprint(spec.Attempt)
+		}
+		cells := []string{
+			fmt.Sprint(spec.Seq), spec.Kind, orDash(spec.Result), orDash(spec.Reason), orDash(spec.ActionType), orDash(spec.Agent),
+			orDash(spec.EffectName), orDash(attempt), ago(receipts[i].CreationTimestamp),
+		}
+		if wide {
+			cells = append(cells, orDash(spec.ActionName), spec.Hash)
+		}
+		t.row(cells...)
+	}
+	t.flush()
+}
+
+func entryOf(r *v1alpha1.Receipt) receipt.Entry {
+	return receipt.Entry{Seq: r.Spec.Seq, Hash: r.Spec.Hash, Document: r.Spec.Document}
+}
+
+func (a *app) receiptsExportCommand() *cobra.Command {
+	var from int64
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write the receipts as lines of JSON",
+		Long: "Write the receipts, one a line: {\"seq\":42,\"hash\":\"sha256:...\",\"document\":\"...\"}. The document is the exact string that was\n" +
+			"hashed, so jq and sha256sum verify it; kubectl ctrlrun receipts verify -f verifies the chain.",
+		Example: "  kubectl ctrlrun receipts export -n payments > receipts.jsonl\n  head -1 receipts.jsonl | jq -rj .document | sha256sum",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.eachReceipt(cmd.Context(), func(r *v1alpha1.Receipt) error {
+				if r.Spec.Seq < from {
+					return nil
+				}
+				line, err := receipt.Line(entryOf(r))
+				if err != nil {
+					return err
+				}
+				_, err = a.streams.Out.Write(append(line, '\n'))
+				return err
+			})
+		},
+	}
+	cmd.Flags().Int64Var(&from, "from", 1, "the first seq to write")
+	return cmd
+}
+
+func (a *app) receiptsHeadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "head",
+		Short: "Print the head of the chain, to be kept somewhere else",
+		Long: "Print the head of the namespace's chain as SEQ:HASH. Whoever keeps it outside of the cluster can later prove, with\n" +
+			"receipts verify --head, that the chain up to it is still the same.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := a.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ledger, err := s.ledger(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if ledger == nil {
+				return exit.Errorf(exit.Failure, "namespace %s has no ledger yet: it begins with the first receipt", s.Namespace())
+			}
+			a.println(headOf(ledger).String())
+			return nil
+		},
+	}
+}
+
+func headOf(ledger *v1alpha1.Ledger) receipt.Link {
+	if ledger.Status == nil || ledger.Status.Seq == 0 {
+		return receipt.Start()
+	}
+	return receipt.Link{Seq: ledger.Status.Seq, Hash: ledger.Status.Hash}
+}
+
+// ledger of the namespace, or nil if there is none. Ledgers are cluster-scoped: a viewer of one namespace does not see them.
+func (s *session) ledger(ctx context.Context) (*v1alpha1.Ledger, error) {
+	ledger := &v1alpha1.Ledger{}
+	err := s.kube.Get(ctx, kube.ObjectKey{Name: s.Namespace()}, ledger)
+	switch {
+	case err == nil:
+		return ledger, nil
+	case apierrors.IsForbidden(err):
+		return nil, exit.With(exit.Refused, fmt.Errorf("the ledger is not visible to you: ledgers are cluster-scoped, ask for a ClusterRoleBinding to ctrlrun-viewer: %w", err))
+	case apierrors.IsNotFound(err) && !missingKind(err):
+		return nil, nil
+	}
+	return nil, explain(err)
+}
+
+// verifyCluster verifies the chain of the namespace. It grows while it is read, so a head must be in it, not end it: the
+// ledger's, and the one the user noted.
+func (a *app) verifyCluster(ctx context.Context, s *session, opts receipt.Options) error {
+	heads := map[string]receipt.Link{}
+	if opts.Head != nil {
+		heads["the head that was given"] = *opts.Head
+	}
+	ledger, err := s.ledger(ctx)
+	switch {
+	case exit.Of(err) == exit.Refused:
+		a.note("the ledger is not visible to you: receipts cut off at the end cannot be missed without --head")
+	case err != nil:
+		return err
+	case ledger != nil:
+		heads["the ledger's head"] = headOf(ledger)
+	}
+	opts.Head = nil
+	verifier := receipt.NewVerifier(opts)
+	found := map[int64]string{opts.From.Seq: opts.From.Hash, 0: receipt.Genesis}
+	wanted := map[int64]bool{}
+	for _, head := range heads {
+		wanted[head.Seq] = true
+	}
+	err = s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
+		if wanted[r.Spec.Seq] {
+			found[r.Spec.Seq] = r.Spec.Hash
+		}
+		return verifier.Add(entryOf(r))
+	})
+	if err != nil {
+		return err
+	}
+	return a.reportVerification(againstHeads(verifier.Report(), heads, found))
+}
+
+// againstHeads adds to a report what the heads say.
+func againstHeads(report receipt.Report, heads map[string]receipt.Link, found map[int64]string) receipt.Report {
+	for _, whose := range sortedKeys(heads) {
+		head := heads[whose]
+		hash, ok := found[head.Seq]
+		switch {
+		case ok && hash == head.Hash:
+			continue
+		case head.Seq > report.Head.Seq:
+			report.Breaks = append(report.Breaks, receipt.Break{Name: receipt.HeadMismatch, Seq: head.Seq,
+				Detail: fmt.Sprintf("the chain ends with receipt %d, before %s, %s", report.Head.Seq, whose, head)})
+			if report.Verdict == receipt.Intact {
+				report.Verdict = receipt.Short
+			}
+		default:
+			report.Breaks = append(report.Breaks, receipt.Break{Name: receipt.HeadMismatch, Seq: head.Seq,
+				Detail: fmt.Sprintf("receipt %d has the hash %q, but %s is %s", head.Seq, hash, whose, head)})
+			if report.Verdict != receipt.Unreadable {
+				report.Verdict = receipt.Broken
+			}
+		}
+	}
+	return report
+}
