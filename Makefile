@@ -88,16 +88,9 @@ control-plane: ## Build etcd, kube-apiserver and kubectl from Go modules, once, 
 docker-build: ## Build the operator's image IMG
 	docker build --build-arg VERSION=$(VERSION) -t $(IMG) .
 
-# The image is set in an overlay outside config/, so that installing changes no file in Git.
 .PHONY: install
 install: ## Install into the cluster of the current kube context, with the image IMG
-	$(KUBECTL) apply --server-side -k config/crd
-	$(KUBECTL) wait --for=condition=Established --timeout=60s $$($(KUBECTL) get -k config/crd -o name)
-	@mkdir -p .ctrlrun/install
-	@image="$(IMG)"; tag="$${image##*:}"; if [[ "$$tag" == */* || "$$tag" == "$$image" ]]; then tag=latest; else image="$${image%:*}"; fi; \
-	printf '%s\n' 'resources:' '- ../../config/default' 'images:' '- name: ctrlrun-operator' "  newName: $$image" "  newTag: \"$$tag\"" > .ctrlrun/install/kustomization.yaml
-	$(KUBECTL) apply --server-side -k .ctrlrun/install
-	$(KUBECTL) -n ctrlrun-system rollout status deployment/ctrlrun-operator --timeout=5m
+	@KUBECTL="$(KUBECTL)" hack/install.sh "$(IMG)"
 
 .PHONY: run
 run: ## Run the operator here, against the cluster of the current kube context

@@ -1,20 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -28,17 +25,18 @@ const (
 	admin     = "admin"
 )
 
-//go:embed payments.yaml
-var payments []byte
-
-// people are the users that get a kubeconfig, with the ClusterRole and the right to speak about stripe.* that each has.
+// people are the users that get a kubeconfig. What they may do comes from config/samples/roles, as a team would have it; one
+// right of each shows that the apiserver has taken these roles up.
 var people = []struct {
-	role, clusterRole, verb string
-	user                    testenv.User
+	role     string
+	user     testenv.User
+	mayVerb  string
+	resource string
+	name     string
 }{
-	{role: "agent", clusterRole: "ctrlrun-agent", user: testenv.ServiceAccountUser(namespace, "refund-agent")},
-	{role: "approver", clusterRole: "ctrlrun-approver", verb: "approve", user: testenv.User{Name: "alice", Groups: []string{"finance"}}},
-	{role: "resolver", clusterRole: "ctrlrun-resolver", verb: "resolve", user: testenv.User{Name: "rosa", Groups: []string{"on-call"}}},
+	{"agent", testenv.ServiceAccountUser(namespace, "refund-agent"), "create", "actions", ""},
+	{"approver", testenv.User{Name: "alice@example.com", Groups: []string{"refund-approvers"}}, "approve", "actiontypes", "stripe.*"},
+	{"resolver", testenv.User{Name: "rosa@example.com", Groups: []string{"on-call"}}, "resolve", "actiontypes", "stripe.*"},
 }
 
 // serve runs everything until it is asked to stop. Its output is the log.
@@ -88,34 +86,24 @@ func serve(ctx context.Context, p place) (err error) {
 
 // prepare makes the namespace, its policy and its people, and returns when an agent can act.
 func prepare(ctx context.Context, env *testenv.Environment, p place, operator *testenv.OperatorProcess) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if err := operator.WaitReady(ctx); err != nil {
 		return err
 	}
-	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(payments), 4096); ; {
-		o := &unstructured.Unstructured{}
-		if err := d.Decode(&o.Object); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return err
-		}
-		if err := env.Admin().Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("ctrlrun-local")); err != nil {
-			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
-		}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if err := env.Admin().Create(ctx, ns); err != nil {
+		return err
+	}
+	if err := env.Apply(ctx, filepath.Join("config", "samples")); err != nil {
+		return err
 	}
 	for _, one := range people {
-		if err := env.Grant(ctx, namespace, one.clusterRole, one.user); err != nil {
-			return err
+		right := authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: one.mayVerb, Group: v1alpha1.GroupVersion.Group, Resource: one.resource, Name: one.name,
 		}
-		if one.verb != "" {
-			rule := rbacv1.PolicyRule{
-				APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"actiontypes"},
-				ResourceNames: []string{"stripe.*"}, Verbs: []string{one.verb},
-			}
-			if err := env.Allow(ctx, namespace, one.user, rule); err != nil {
-				return err
-			}
+		if err := env.WaitForAccess(ctx, one.user, right); err != nil {
+			return err
 		}
 		if err := testenv.WriteKubeconfig(p.kubeconfig(one.role), env.Config(one.user), one.user.Name, namespace); err != nil {
 			return err
@@ -124,7 +112,10 @@ func prepare(ctx context.Context, env *testenv.Environment, p place, operator *t
 	if err := testenv.WriteKubeconfig(p.kubeconfig(admin), env.AdminConfig(), admin, namespace); err != nil {
 		return err
 	}
-	return waitForPolicy(ctx, env)
+	if err := waitForPolicy(ctx, env); err != nil {
+		return err
+	}
+	return env.WaitForAdmission(ctx)
 }
 
 func waitForPolicy(ctx context.Context, env *testenv.Environment) error {

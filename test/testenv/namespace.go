@@ -75,7 +75,7 @@ func (e *Environment) bind(ctx context.Context, namespace string, ref rbacv1.Rol
 	}
 	for _, u := range users {
 		for _, a := range attributes(namespace, rules) {
-			if err := e.waitForAccess(ctx, u, a); err != nil {
+			if err := e.WaitForAccess(ctx, u, a); err != nil {
 				return err
 			}
 		}
@@ -83,7 +83,8 @@ func (e *Environment) bind(ctx context.Context, namespace string, ref rbacv1.Rol
 	return nil
 }
 
-func (e *Environment) waitForAccess(ctx context.Context, u User, a authorizationv1.ResourceAttributes) error {
+// WaitForAccess returns when the apiserver's authorizer grants something to a user.
+func (e *Environment) WaitForAccess(ctx context.Context, u User, a authorizationv1.ResourceAttributes) error {
 	err := poll(ctx, 10*time.Second, func(ctx context.Context) (bool, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: u.Name, Groups: u.Groups, ResourceAttributes: &a,

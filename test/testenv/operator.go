@@ -9,7 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
 )
 
 // Runnable is what an operator is to this package, which does not know the controllers: a manager is one.
@@ -131,6 +135,27 @@ func (o *OperatorProcess) WaitReady(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// WaitForAdmission returns when statements made from now on count. An operator must be running: it says since when they do,
+// some seconds after it first saw its admission policies refuse what they must refuse. Creation times are whole seconds, so
+// the second that this time is in has to be over.
+func (e *Environment) WaitForAdmission(ctx context.Context) error {
+	var since *metav1.MicroTime
+	err := poll(ctx, time.Minute, func(ctx context.Context) (bool, error) {
+		ledger := &v1alpha1.Ledger{}
+		if err := e.admin.Get(ctx, client.ObjectKey{Name: SystemNamespace}, ledger); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		if ledger.Status != nil {
+			since = ledger.Status.AdmissionSince
+		}
+		return since != nil && time.Now().Truncate(time.Second).After(since.Time), nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for statements to count: %w: admissionSince is %v", err, since)
+	}
+	return nil
 }
 
 // freePort returns a loopback address nobody listens on now. The operator cannot be told to pick one and say which.
