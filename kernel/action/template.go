@@ -11,7 +11,7 @@ import (
 
 // MaxResolvedLength is how many characters a resolved template may have. Effect keys and resources are fields of Kubernetes
 // objects, which are bounded: a longer one could be decided but never recorded.
-const MaxResolvedLength = 1024
+const MaxResolvedLength = 4096
 
 // Template is literal text with {name} placeholders, as the effect and resource of a policy entry are written. The zero
 // Template means that none was declared.
