@@ -83,10 +83,12 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.holder) && has(self.token)) || (has(self.cause) && self.cause == 'StatusMissing')",message="holder and token are required"
 // +kubebuilder:validation:XValidation:rule="self.state != 'Ambiguous' || has(self.cause)",message="an Ambiguous effect has a cause"
-// +kubebuilder:validation:XValidation:rule="self.state != oldSelf.state || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.nonce) == has(oldSelf.nonce) && (!has(self.nonce) || self.nonce == oldSelf.nonce) && has(self.leaseExpirationTime) == has(oldSelf.leaseExpirationTime) && (!has(self.leaseExpirationTime) || self.leaseExpirationTime == oldSelf.leaseExpirationTime) && has(self.resolution) == has(oldSelf.resolution))",message="attempt, holder, token, nonce, lease and resolution change only with the state"
+// +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state in ['Ambiguous','Committed','Failed']",message="only an effect that is or was Ambiguous has a cause"
+// +kubebuilder:validation:XValidation:rule="!has(self.resolution) || self.state in ['Committed','Failed']",message="only a settled effect has a resolution"
+// +kubebuilder:validation:XValidation:rule="self.state != oldSelf.state || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.nonce) == has(oldSelf.nonce) && (!has(self.nonce) || self.nonce == oldSelf.nonce) && has(self.leaseExpirationTime) == has(oldSelf.leaseExpirationTime) && (!has(self.leaseExpirationTime) || self.leaseExpirationTime == oldSelf.leaseExpirationTime) && has(self.resolution) == has(oldSelf.resolution) && (!has(self.resolution) || self.resolution == oldSelf.resolution) && has(self.loss) == has(oldSelf.loss) && (!has(self.loss) || self.loss == oldSelf.loss))",message="attempt, holder, token, nonce, lease and resolution change only with the state"
 // +kubebuilder:validation:XValidation:rule="self.state == oldSelf.state || (oldSelf.state == 'Failed' && self.state in ['Reserved','Executing']) || (oldSelf.state == 'Reserved' && self.state in ['Executing','Failed']) || (oldSelf.state == 'Executing' && self.state in ['Committed','Failed','Ambiguous']) || (oldSelf.state == 'Ambiguous' && self.state in ['Committed','Failed'])",message="no such transition of an Effect"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Failed' || self.state == 'Failed' || (self.attempt == oldSelf.attempt + 1 && has(self.holder) && has(self.token) && (!has(oldSelf.holder) || self.holder.uid != oldSelf.holder.uid) && !has(self.resolution) && !has(self.cause) && !has(self.lateOutcomeRef))",message="a new attempt has the next number, another holder, and nothing of the last one"
-// +kubebuilder:validation:XValidation:rule="oldSelf.state == 'Failed' || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder))",message="an attempt keeps its number and holder"
+// +kubebuilder:validation:XValidation:rule="oldSelf.state == 'Failed' || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token))",message="an attempt keeps its number, holder and token"
 // +kubebuilder:validation:XValidation:rule="!(oldSelf.state == 'Ambiguous' && self.state in ['Committed','Failed']) || has(self.resolution)",message="an Ambiguous effect moves on only by a Resolution"
 // +kubebuilder:validation:XValidation:rule="!(oldSelf.state in ['Reserved','Executing']) || !has(self.resolution)",message="only an Ambiguous effect is resolved"
 type EffectStatus struct {
@@ -133,6 +135,9 @@ type EffectStatus struct {
 	// resolution that settled an Ambiguous attempt.
 	// +optional
 	Resolution *EffectResolution `json:"resolution,omitempty"`
+	// loss: this record stands for one whose status, or which itself, was lost.
+	// +optional
+	Loss *EffectLoss `json:"loss,omitempty"`
 	// history of earlier and present attempts, the newest last, at most 16.
 	// +optional
 	// +listType=atomic
@@ -195,6 +200,16 @@ type EffectResolution struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Evidence string `json:"evidence,omitempty"`
+}
+
+// EffectLoss says which loss of the record its Ambiguous state stands for.
+type EffectLoss struct {
+	// ordinal counts the losses of this effect, from 1.
+	// +kubebuilder:validation:Minimum=1
+	Ordinal int64 `json:"ordinal"`
+	// seq of the chain not above its head when the loss was recorded: the receipt of the loss is later.
+	// +kubebuilder:validation:Minimum=0
+	Seq int64 `json:"seq"`
 }
 
 // EffectHistory is one attempt, in a line.

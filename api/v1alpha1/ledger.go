@@ -50,6 +50,11 @@ type LedgerStatus struct {
 	// admissionSince: a statement counts only if it was created after this time. It moves when admission was away.
 	// +optional
 	AdmissionSince *metav1.MicroTime `json:"admissionSince,omitempty"`
+	// admissionRecord is what the operator saw of its admission policies when admissionSince was set: if it is another now,
+	// they were away or changed in between.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	AdmissionRecord string `json:"admissionRecord,omitempty"`
 	// checkpointTime is when the head was last written here.
 	// +optional
 	CheckpointTime metav1.Time `json:"checkpointTime,omitempty"`

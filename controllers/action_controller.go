@@ -1,0 +1,175 @@
+package controllers
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/flow"
+)
+
+// actionReconciler takes every unfinished Action as far as it goes.
+type actionReconciler struct {
+	client client.Client
+	passes *passes
+}
+
+var _ reconcile.Reconciler = &actionReconciler{}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *actionReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	return r.passes.runAction(ctx, request.NamespacedName)
+}
+
+func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, all <-chan event.GenericEvent) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("action").
+		For(&v1alpha1.Action{}).
+		// An Action that finishes leaves the cache; whoever waits for its effect looks again.
+		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSameEffect)).
+		Watches(&v1alpha1.Approval{}, handler.EnqueueRequestsFromMapFunc(actionOf)).
+		Watches(&v1alpha1.Claim{}, handler.EnqueueRequestsFromMapFunc(actionOf)).
+		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(actionOf)).
+		Watches(&v1alpha1.Effect{}, handler.EnqueueRequestsFromMapFunc(r.actionsOfEffect)).
+		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		Watches(&v1alpha1.Settings{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unadmitted))).
+		WithOptions(options).
+		Complete(r)
+}
+
+// actionOf is the Action a statement names.
+func actionOf(_ context.Context, o client.Object) []reconcile.Request {
+	var ref v1alpha1.ObjectReference
+	switch o := o.(type) {
+	case *v1alpha1.Approval:
+		ref = o.Spec.ActionRef
+	case *v1alpha1.Claim:
+		ref = o.Spec.ActionRef
+	case *v1alpha1.Outcome:
+		ref = o.Spec.ActionRef
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: ref.Name}}}
+}
+
+func (r *actionReconciler) waitingForSameEffect(ctx context.Context, o client.Object) []reconcile.Request {
+	a := o.(*v1alpha1.Action)
+	if a.Status.Effect == nil || !a.Status.State.Terminal() {
+		return nil
+	}
+	return r.list(ctx, o.GetNamespace(), func(other *v1alpha1.Action) bool { return other.UID != a.UID }, client.MatchingFields{byEffectName: a.Status.Effect.Name})
+}
+
+func (r *actionReconciler) actionsOfEffect(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.list(ctx, o.GetNamespace(), func(*v1alpha1.Action) bool { return true }, client.MatchingFields{byEffectName: o.GetName()})
+}
+
+// unadmitted are the Actions of a namespace that are not decided for good. An object without a namespace of its own, such
+// as a Ledger, stands for the namespace of its name; one without a name for all.
+func (r *actionReconciler) unadmitted(ctx context.Context, o client.Object) []reconcile.Request {
+	namespace := o.GetNamespace()
+	if namespace == "" {
+		namespace = o.GetName()
+	}
+	return r.list(ctx, namespace, func(*v1alpha1.Action) bool { return true })
+}
+
+func (r *actionReconciler) list(ctx context.Context, namespace string, want func(*v1alpha1.Action) bool, options ...client.ListOption) []reconcile.Request {
+	list := &v1alpha1.ActionList{}
+	if err := r.client.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list actions")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if want(&list.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return requests
+}
+
+// effectReconciler looks after every Effect that is not settled, and every one that is being resolved.
+type effectReconciler struct {
+	client client.Client
+	passes *passes
+}
+
+var _ reconcile.Reconciler = &effectReconciler{}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *effectReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	return r.passes.runEffect(ctx, request.NamespacedName, "")
+}
+
+func (r *effectReconciler) setup(mgr ctrl.Manager, options controller.Options, all <-chan event.GenericEvent) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("effect").
+		For(&v1alpha1.Effect{}).
+		Watches(&v1alpha1.Resolution{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.(*v1alpha1.Resolution).Spec.EffectRef.Name}}}
+		})).
+		// A holder that ended, or is gone, leaves an orphan.
+		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			e := o.(*v1alpha1.Action).Status.Effect
+			if e == nil {
+				return nil
+			}
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: e.Name}}}
+		})).
+		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(r.heldBy)).
+		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unsettled)).
+		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unsettled))).
+		WithOptions(options).
+		Complete(r)
+}
+
+func (r *effectReconciler) heldBy(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.list(ctx, o.GetNamespace(), client.MatchingFields{byHolderUID: string(o.(*v1alpha1.Outcome).Spec.ActionRef.UID)})
+}
+
+func (r *effectReconciler) unsettled(ctx context.Context, o client.Object) []reconcile.Request {
+	namespace := o.GetNamespace()
+	if namespace == "" {
+		namespace = o.GetName()
+	}
+	return r.list(ctx, namespace)
+}
+
+func (r *effectReconciler) list(ctx context.Context, namespace string, options ...client.ListOption) []reconcile.Request {
+	list := &v1alpha1.EffectList{}
+	if err := r.client.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list effects")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// actionFor reads the Action a statement names: from the cache, or, since that holds unfinished ones only, from the
+// apiserver. Nil: there is none of that name and uid.
+func actionFor(ctx context.Context, cached, reader client.Reader, namespace string, ref v1alpha1.ObjectReference) (*flow.Action, error) {
+	key := types.NamespacedName{Namespace: namespace, Name: ref.Name}
+	for _, from := range []client.Reader{cached, reader} {
+		o := &v1alpha1.Action{}
+		err := from.Get(ctx, key, o)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		if err == nil && o.UID == ref.UID {
+			return records.Action(o), nil
+		}
+	}
+	return nil, nil
+}

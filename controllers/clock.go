@@ -1,0 +1,87 @@
+package controllers
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/flow"
+)
+
+// Clock is what leases, expiries and deadlines are judged by. Tests move it.
+type Clock interface {
+	Now() time.Time
+	// Changed gives a value when the clock jumped, so that whatever waits looks again. It may be nil: it never jumps.
+	Changed() <-chan struct{}
+}
+
+type systemClock struct{}
+
+func (systemClock) Now() time.Time           { return time.Now() }
+func (systemClock) Changed() <-chan struct{} { return nil }
+
+// maxSkew is how far this machine's clock may be from the apiserver's before nothing is decided by it.
+const maxSkew = 2 * time.Second
+
+// skewGuard measures this machine's clock against the Date header of the apiserver's responses. It sees every response, and
+// costs no request.
+type skewGuard struct {
+	changed func()
+
+	mu    sync.Mutex
+	since time.Time // when the skew was first seen; zero: none
+	low   time.Duration
+	high  time.Duration
+	seen  bool
+}
+
+// wrap puts the guard in the way of all responses.
+func (g *skewGuard) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+		sent := time.Now()
+		response, err := next.RoundTrip(r)
+		if err == nil {
+			g.observe(sent, time.Now(), response.Header.Get("Date"))
+		}
+		return response, err
+	})
+}
+
+// observe bounds the offset of the apiserver's clock. Date has whole seconds and was written between sent and received.
+func (g *skewGuard) observe(sent, received time.Time, date string) {
+	server, err := http.ParseTime(date)
+	if err != nil || received.Sub(sent) > maxSkew {
+		return // a slow answer bounds nothing
+	}
+	low, high := server.Sub(received), server.Add(time.Second).Sub(sent)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.low, g.high, g.seen = low, high, true
+	skewed := low > maxSkew || high < -maxSkew
+	switch {
+	case skewed && g.since.IsZero():
+		g.since = received
+	case !skewed && !g.since.IsZero():
+		g.since = time.Time{}
+		g.changed()
+	}
+}
+
+// Hold implements guard.
+func (g *skewGuard) Hold() *flow.Hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.since.IsZero() {
+		return nil
+	}
+	return &flow.Hold{Reason: decision.ClockSkew, Since: g.since, Message: fmt.Sprintf("The operator's clock differs from the apiserver's by %s to %s, more than %s. Nothing is decided by it. Correct the node's time.", g.low.Round(time.Millisecond), g.high.Round(time.Millisecond), maxSkew)}
+}
+
+// Offset bounds the apiserver's clock minus this machine's, as last measured.
+func (g *skewGuard) Offset() (low, high time.Duration, measured bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.low, g.high, g.seen
+}

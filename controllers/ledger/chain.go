@@ -1,0 +1,220 @@
+// Package ledger writes the chains: one per namespace, appended to at its end and nowhere else.
+//
+// A Chain is this process's contiguous, verified view of one. It reads receipts from the apiserver itself, never from a
+// cache, because the absence of a receipt is what an append rests on. The rule is the kernel's: a receipt is created only
+// at head+1, and only if its identity is nowhere in what was folded. Two writers therefore meet in the apiserver, at one
+// name, and the loser folds the winner's receipt in and looks again.
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+const (
+	// foldLimit is how many receipts a Chain keeps the identities of. An older floor is folded again from the apiserver.
+	foldLimit = 20000
+	// headTrust is how long a head that was seen is believed to be still there before an append looks again: a cluster
+	// restored to an earlier point must not get a receipt behind a gap.
+	headTrust = 2 * time.Second
+)
+
+// ErrBroken says that the chain contradicts itself, or what is remembered of it. Nothing may be appended.
+var ErrBroken = errors.New("the chain is broken")
+
+// ErrTaken says that another writer appended first.
+var ErrTaken = errors.New("that seq is taken")
+
+// Chain is one namespace's chain as far as this process has folded it. It is safe for concurrent use.
+type Chain struct {
+	name   string
+	reader client.Reader
+	writer client.Writer
+
+	mu       sync.Mutex
+	fold     *receipt.Fold
+	headSeen time.Time
+	last     receipt.Entry // the newest entry folded, if any
+}
+
+// NewChain starts at a head that was checked.
+func NewChain(name string, from receipt.Link, reader client.Reader, writer client.Writer) *Chain {
+	return &Chain{name: name, reader: reader, writer: writer, fold: receipt.NewFold(from)}
+}
+
+// Head is the last receipt this process has folded.
+func (c *Chain) Head() receipt.Link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fold.Head()
+}
+
+// Find folds the chain to its end and looks for an identity that is certainly not at or before floor.
+func (c *Chain) Find(ctx context.Context, id receipt.Identity, floor int64) (head receipt.Link, found *receipt.Document, at receipt.Link, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.headStillThere(ctx); err != nil {
+		return receipt.Link{}, nil, receipt.Link{}, err
+	}
+	if floor < c.fold.From().Seq {
+		if err := c.refold(ctx, floor); err != nil {
+			return receipt.Link{}, nil, receipt.Link{}, err
+		}
+	}
+	if err := c.extend(ctx); err != nil {
+		return receipt.Link{}, nil, receipt.Link{}, err
+	}
+	link, ok := c.fold.Find(id)
+	if !ok {
+		return c.fold.Head(), nil, receipt.Link{}, nil
+	}
+	entry := c.last
+	if entry.Link() != link {
+		if entry, ok, err = Get(ctx, c.reader, c.name, link.Seq); err != nil {
+			return receipt.Link{}, nil, receipt.Link{}, err
+		}
+		if !ok || entry.Link() != link {
+			return receipt.Link{}, nil, receipt.Link{}, fmt.Errorf("%w: receipt %s is not there any more", ErrBroken, link)
+		}
+	}
+	document, err := receipt.Parse(entry)
+	if err != nil {
+		return receipt.Link{}, nil, receipt.Link{}, err
+	}
+	return c.fold.Head(), &document, link, nil
+}
+
+// Append creates the receipt after head. ErrTaken: another writer was faster, fold and look again. Any other error leaves
+// open whether it was written: fold and look again as well.
+func (c *Chain) Append(ctx context.Context, head receipt.Link, document receipt.Document) (receipt.Link, receipt.Document, error) {
+	entry, err := document.Entry(head)
+	if err != nil {
+		return receipt.Link{}, document, err
+	}
+	// If we die right here, or the response is lost, the next fold finds the receipt by its identity.
+	err = c.writer.Create(ctx, records.Receipt(c.name, entry, document))
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return receipt.Link{}, document, ErrTaken
+	case err != nil:
+		return receipt.Link{}, document, fmt.Errorf("append receipt %d: %w", entry.Seq, err)
+	}
+	document.Seq, document.PrevHash = entry.Seq, head.Hash
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fold.Head() == head {
+		if err := c.add(entry); err != nil {
+			return receipt.Link{}, document, err
+		}
+	}
+	return entry.Link(), document, nil
+}
+
+// Extend folds the chain to its end.
+func (c *Chain) Extend(ctx context.Context) (receipt.Link, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.headStillThere(ctx); err != nil {
+		return receipt.Link{}, err
+	}
+	err := c.extend(ctx)
+	return c.fold.Head(), err
+}
+
+// headStillThere looks at the head itself, unless it was seen just now.
+func (c *Chain) headStillThere(ctx context.Context) error {
+	head := c.fold.Head()
+	if head.Seq == 0 || time.Since(c.headSeen) < headTrust {
+		return nil
+	}
+	entry, ok, err := Get(ctx, c.reader, c.name, head.Seq)
+	switch {
+	case err != nil:
+		return err
+	case !ok || entry.Hash != head.Hash:
+		return fmt.Errorf("%w: receipt %s is not there any more", ErrBroken, head)
+	}
+	c.headSeen = time.Now()
+	return nil
+}
+
+func (c *Chain) extend(ctx context.Context) error {
+	for {
+		entry, ok, err := Get(ctx, c.reader, c.name, c.fold.Head().Seq+1)
+		if err != nil || !ok {
+			return err
+		}
+		if err := c.add(entry); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Chain) add(entry receipt.Entry) error {
+	if c.fold.Head().Seq-c.fold.From().Seq >= foldLimit {
+		c.fold = receipt.NewFold(c.fold.Head())
+	}
+	if err := c.fold.Add(entry); err != nil {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	c.last, c.headSeen = entry, time.Now()
+	return nil
+}
+
+// refold starts again at an earlier point, and must come by the head that was folded before.
+func (c *Chain) refold(ctx context.Context, floor int64) error {
+	start := receipt.Start()
+	if floor > 0 {
+		entry, ok, err := Get(ctx, c.reader, c.name, floor)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("%w: receipt %d is missing", ErrBroken, floor)
+		}
+		start = entry.Link()
+	}
+	known := c.fold.Head()
+	fold := receipt.NewFold(start)
+	for fold.Head().Seq < known.Seq {
+		entry, ok, err := Get(ctx, c.reader, c.name, fold.Head().Seq+1)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("%w: receipt %d is missing", ErrBroken, fold.Head().Seq+1)
+		}
+		if err := fold.Add(entry); err != nil {
+			return fmt.Errorf("%w: %w", ErrBroken, err)
+		}
+	}
+	if fold.Head() != known {
+		return fmt.Errorf("%w: receipt %d is %s, where %s is remembered", ErrBroken, known.Seq, fold.Head().Hash, known.Hash)
+	}
+	c.fold = fold
+	return nil
+}
+
+// Get reads one receipt from the apiserver.
+func Get(ctx context.Context, reader client.Reader, chain string, seq int64) (receipt.Entry, bool, error) {
+	o := &v1alpha1.Receipt{}
+	err := reader.Get(ctx, types.NamespacedName{Namespace: chain, Name: receipt.Name(chain, seq)}, o)
+	switch {
+	case apierrors.IsNotFound(err):
+		return receipt.Entry{}, false, nil
+	case err != nil:
+		return receipt.Entry{}, false, fmt.Errorf("read receipt %d: %w", seq, err)
+	}
+	return records.Entry(o), true, nil
+}

@@ -1,0 +1,103 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/policy"
+)
+
+// policyCache parses each generation of a policy once.
+type policyCache struct {
+	cache client.Reader
+
+	mu     sync.Mutex
+	parsed map[types.UID]parsedPolicy
+}
+
+type parsedPolicy struct {
+	generation int64
+	source     policy.Source
+	findings   []policy.Finding
+}
+
+// set is the union of a namespace's policies.
+func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, error) {
+	list := &v1alpha1.ActionPolicyList{}
+	if err := c.cache.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("read policies: %w", err)
+	}
+	sources := make([]policy.Source, 0, len(list.Items))
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp != nil {
+			continue
+		}
+		sources = append(sources, c.parse(&list.Items[i]).source)
+	}
+	return policy.NewSet(sources).InNamespace(namespace), nil
+}
+
+// parse judges what is stored, not what the typed fields keep of it.
+func (c *policyCache) parse(o *v1alpha1.ActionPolicy) parsedPolicy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.parsed[o.UID]; ok && p.generation == o.Generation {
+		return p
+	}
+	p := parsePolicy(o)
+	c.parsed[o.UID] = p
+	return p
+}
+
+func (c *policyCache) forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.parsed, uid)
+}
+
+// parsePolicy reads one policy.
+func parsePolicy(o *v1alpha1.ActionPolicy) parsedPolicy {
+	p := parsedPolicy{generation: o.Generation}
+	version := ""
+	if o.Spec.Version != nil {
+		version = *o.Spec.Version
+	}
+	raw := o.Spec.Raw
+	if raw == nil {
+		raw, _ = json.Marshal(o.Spec)
+	}
+	value, err := canonical.Parse(raw)
+	if err != nil {
+		// A fraction somewhere, for one: then nothing of it can be trusted, and every action it names is denied.
+		message := "spec: " + err.Error()
+		p.source = policy.Source{Name: o.Name, Version: version, Generation: o.Generation, Invalid: map[string]string{}}
+		for _, name := range looseNames(raw) {
+			p.source.Invalid[name] = message
+		}
+		p.findings = []policy.Finding{{Message: err.Error()}}
+		return p
+	}
+	spec, _ := value.(map[string]any)
+	p.source, p.findings = policy.NewSource(o.Name, version, o.Generation, spec["actions"])
+	return p
+}
+
+// looseNames reads the action names of a spec that has no canonical form.
+func looseNames(raw []byte) []string {
+	var spec struct {
+		Actions map[string]json.RawMessage `json:"actions"`
+	}
+	_ = json.Unmarshal(raw, &spec)
+	names := make([]string, 0, len(spec.Actions))
+	for name := range spec.Actions {
+		names = append(names, name)
+	}
+	return names
+}

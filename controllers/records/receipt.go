@@ -1,0 +1,29 @@
+package records
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+// Receipt is the object that stores an entry of the chain. The fields beside the document are copies for columns.
+func Receipt(chain string, e receipt.Entry, d receipt.Document) *v1alpha1.Receipt {
+	o := &v1alpha1.Receipt{
+		ObjectMeta: metav1.ObjectMeta{Namespace: chain, Name: receipt.Name(chain, e.Seq)},
+		Spec: v1alpha1.ReceiptSpec{
+			Seq: e.Seq, Hash: e.Hash, Document: e.Document, Kind: d.Kind,
+			Result: string(d.Result), Reason: string(d.Reason), ActionType: d.ActionType, ActionName: d.ActionName,
+			EffectName: d.EffectName, Attempt: d.Attempt,
+		},
+	}
+	if d.Principal != nil {
+		o.Spec.Agent = d.Principal.Agent
+	}
+	return o
+}
+
+// Entry reads a Receipt.
+func Entry(o *v1alpha1.Receipt) receipt.Entry {
+	return receipt.Entry{Seq: o.Spec.Seq, Hash: o.Spec.Hash, Document: o.Spec.Document}
+}

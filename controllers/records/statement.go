@@ -1,0 +1,54 @@
+package records
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/flow"
+)
+
+// Approval reads an Approval.
+func Approval(o *v1alpha1.Approval) approval.Answer {
+	a := approval.Answer{
+		Name: o.Name, UID: string(o.UID),
+		ActionUID: string(o.Spec.ActionRef.UID), ActionType: o.Spec.ActionType, Hash: o.Spec.ActionHash, Key: o.Spec.EffectKey,
+		Approved: o.Spec.Decision == v1alpha1.Approved, Approver: o.Spec.Approver, Reason: o.Spec.Reason, Created: o.CreationTimestamp.Time,
+	}
+	if o.Spec.Claims != nil {
+		a.Groups = o.Spec.Claims.Groups
+	}
+	return a
+}
+
+// Claim reads a Claim.
+func Claim(o *v1alpha1.Claim) flow.Claim {
+	return flow.Claim{
+		Name: o.Name, UID: string(o.UID), ActionUID: string(o.Spec.ActionRef.UID), ClaimID: o.Spec.ClaimID,
+		ClaimableTime: o.Spec.ClaimableTime.Time, Claimant: o.Spec.Claimant, Created: o.CreationTimestamp.Time,
+	}
+}
+
+// Outcome reads an Outcome.
+func Outcome(o *v1alpha1.Outcome) *flow.Outcome {
+	return &flow.Outcome{
+		Name: o.Name, UID: string(o.UID), ActionUID: string(o.Spec.ActionRef.UID), ClaimID: o.Spec.ClaimID,
+		Result: flow.OutcomeResult(o.Spec.Result), LeaseLapsed: o.Spec.Reason == v1alpha1.OutcomeReasonLeaseLapsed,
+		Reporter: o.Spec.Reporter, Error: o.Spec.Error, Output: RawJSON(o.Spec.Output), Created: o.CreationTimestamp.Time,
+	}
+}
+
+// Resolution reads a Resolution.
+func Resolution(o *v1alpha1.Resolution) flow.Resolution {
+	r := flow.Resolution{
+		Name: o.Name, UID: string(o.UID), EffectUID: string(o.Spec.EffectRef.UID), Attempt: o.Spec.Attempt, ActionType: o.Spec.ActionType,
+		State: effect.Failed, QuotedName: o.Spec.ReceiptRef.Name, QuotedHash: o.Spec.ReceiptRef.Hash,
+		Resolver: o.Spec.Resolver, Reason: o.Spec.Reason, Evidence: o.Spec.Evidence, Created: o.CreationTimestamp.Time,
+		Judged: meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition) != nil,
+	}
+	if o.Spec.Result == v1alpha1.ResolutionCommitted {
+		r.State = effect.Committed
+	}
+	return r
+}

@@ -1,0 +1,167 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/flow"
+)
+
+// retention deletes finished Actions and what was said about them after a while: the statements first, the Action last, so
+// that a half-done deletion is found again. Effects and receipts stay; everything needed later is in them.
+type retention struct {
+	client client.Client
+	reader client.Reader
+	clock  Clock
+	worlds *worlds
+	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	mu      sync.Mutex
+	waiting map[types.NamespacedName]bool // for a time; a clock that jumps ends the wait
+}
+
+func newRetention() *retention {
+	return &retention{waiting: map[types.NamespacedName]bool{}, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]())}
+}
+
+// Add notes an Action that is finished.
+func (r *retention) Add(o *v1alpha1.Action) {
+	if o.Labels[v1alpha1.CanaryLabel] == "" {
+		r.queue.Add(client.ObjectKeyFromObject(o))
+	}
+}
+
+// Start implements manager.Runnable.
+func (r *retention) Start(ctx context.Context) error {
+	go func() {
+		<-ctx.Done()
+		r.queue.ShutDown()
+	}()
+	for {
+		key, stop := r.queue.Get()
+		if stop {
+			return nil
+		}
+		wait, err := r.look(ctx, key)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			ctrl.LoggerFrom(ctx).V(1).Info("Retention is repeated", "action", key.String(), "cause", err.Error())
+			r.queue.AddRateLimited(key)
+		default:
+			r.queue.Forget(key)
+			r.waits(key, wait)
+		}
+		r.queue.Done(key)
+	}
+}
+
+func (r *retention) waits(key types.NamespacedName, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.waiting, key)
+	if wait > 0 {
+		r.waiting[key] = true
+		r.queue.AddAfter(key, wait)
+	}
+}
+
+// Jumped makes it look at everything again.
+func (r *retention) Jumped() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.waiting {
+		r.queue.Add(key)
+	}
+}
+
+// look deletes one finished Action if it is time, or says how long to wait.
+func (r *retention) look(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	world, open, err := r.worlds.world(ctx, key.Namespace)
+	if err != nil {
+		if err == errNoNamespace {
+			return 0, nil
+		}
+		return 0, err
+	}
+	o := &v1alpha1.Action{}
+	if err := r.reader.Get(ctx, key, o); err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	var effect *v1alpha1.Effect
+	if e := o.Status.Effect; e != nil {
+		effect = &v1alpha1.Effect{}
+		if err := r.reader.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: e.Name}, effect); apierrors.IsNotFound(err) {
+			effect = nil
+		} else if err != nil {
+			return 0, err
+		}
+	}
+	view := flow.Retained{Finished: o.Status.ReceiptRef != nil, FinishTime: o.CreationTimestamp.Time, UID: string(o.UID)}
+	if o.Status.FinishTime != nil {
+		view.FinishTime = o.Status.FinishTime.Time
+	}
+	if effect != nil && effect.Status != nil && effect.Status.Holder != nil {
+		view.HolderUID, view.EffectAmbiguous = string(effect.Status.Holder.UID), effect.Status.State == v1alpha1.EffectAmbiguous
+	}
+	due, keep := flow.Retain(view, world, r.clock.Now())
+	if keep || open.usable() == nil {
+		return 0, nil // its effect's resolution, or the acceptance of the chain, brings it here again
+	}
+	if due > 0 {
+		return due, nil
+	}
+	return 0, r.remove(ctx, o)
+}
+
+func (r *retention) remove(ctx context.Context, o *v1alpha1.Action) error {
+	ofAction := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.actionRef.uid", string(o.UID))}
+	approvals, claims, outcomes := &v1alpha1.ApprovalList{}, &v1alpha1.ClaimList{}, &v1alpha1.OutcomeList{}
+	for _, list := range []client.ObjectList{approvals, claims, outcomes} {
+		if err := r.reader.List(ctx, list, client.InNamespace(o.Namespace), ofAction); err != nil {
+			return fmt.Errorf("list statements: %w", err)
+		}
+	}
+	var all []client.Object
+	for i := range approvals.Items {
+		all = append(all, &approvals.Items[i])
+	}
+	for i := range claims.Items {
+		all = append(all, &claims.Items[i])
+	}
+	for i := range outcomes.Items {
+		all = append(all, &outcomes.Items[i])
+	}
+	if e := o.Status.Effect; e != nil && e.Attempt > 0 && o.Status.Execution != nil {
+		resolutions := &v1alpha1.ResolutionList{}
+		if err := r.client.List(ctx, resolutions, client.InNamespace(o.Namespace), client.MatchingFields{byEffectName: e.Name}); err != nil {
+			return fmt.Errorf("list resolutions: %w", err)
+		}
+		for i := range resolutions.Items {
+			if given, _ := accepted(resolutions.Items[i].Status.Conditions); given && resolutions.Items[i].Spec.Attempt == e.Attempt {
+				all = append(all, &resolutions.Items[i])
+			}
+		}
+	}
+	for _, statement := range append(all, o) {
+		uid := statement.GetUID()
+		err := r.client.Delete(ctx, statement, client.Preconditions{UID: &uid})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete: %w", err)
+		}
+	}
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (r *retention) NeedLeaderElection() bool { return true }

@@ -1,0 +1,124 @@
+package controllers
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/flow"
+)
+
+// judge tells the speaker of one statement whether it counts. What it says never admits anything: the Action's own pass
+// does, and judges for itself.
+type judge[T client.Object] struct {
+	client    client.Client
+	reader    client.Reader
+	clock     Clock
+	admission *admissionGuard
+	empty     func() T
+	reference func(T) v1alpha1.ObjectReference
+	status    func(T) *v1alpha1.StatementStatus
+	verdict   func(ctx context.Context, j *judge[T], o T, a *flow.Action) (flow.Verdict, error)
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (j *judge[T]) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	o := j.empty()
+	if err := j.client.Get(ctx, request.NamespacedName, o); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if meta.FindStatusCondition(j.status(o).Conditions, v1alpha1.AcceptedCondition) != nil || j.admission.Hold() != nil {
+		return ctrl.Result{}, nil
+	}
+	a, err := actionFor(ctx, j.client, j.reader, request.Namespace, j.reference(o))
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	v, err := j.verdict(ctx, j, o, a)
+	if err != nil || !v.Given() {
+		return ctrl.Result{}, err
+	}
+	next := o.DeepCopyObject().(T)
+	records.SetCondition(&j.status(next).Conditions, next.GetGeneration(), j.clock.Now(), v1alpha1.AcceptedCondition, v.Accepted, v.Reason, v.Message)
+	return ctrl.Result{}, client.IgnoreNotFound(j.client.Status().Update(ctx, next))
+}
+
+// setup watches the statements, and the Actions they are about: a verdict may have to wait for the Action's.
+func (j *judge[T]) setup(mgr ctrl.Manager, name string, options controller.Options, list func() client.ObjectList) error {
+	return ctrl.NewControllerManagedBy(mgr).Named(name).
+		For(j.empty()).
+		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			found := list()
+			if err := j.client.List(ctx, found, client.InNamespace(o.GetNamespace()), client.MatchingFields{byActionUID: string(o.GetUID())}); err != nil {
+				ctrl.LoggerFrom(ctx).Error(err, "Cannot list statements")
+				return nil
+			}
+			var requests []reconcile.Request
+			_ = meta.EachListItem(found, func(item runtimeObject) error {
+				statement := item.(T)
+				if meta.FindStatusCondition(j.status(statement).Conditions, v1alpha1.AcceptedCondition) == nil {
+					requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(statement)})
+				}
+				return nil
+			})
+			return requests
+		})).
+		WithOptions(options).
+		Complete(j)
+}
+
+func approvalJudge() *judge[*v1alpha1.Approval] {
+	return &judge[*v1alpha1.Approval]{
+		empty:     func() *v1alpha1.Approval { return &v1alpha1.Approval{} },
+		reference: func(o *v1alpha1.Approval) v1alpha1.ObjectReference { return o.Spec.ActionRef },
+		status:    func(o *v1alpha1.Approval) *v1alpha1.StatementStatus { return &o.Status },
+		verdict: func(ctx context.Context, j *judge[*v1alpha1.Approval], o *v1alpha1.Approval, a *flow.Action) (flow.Verdict, error) {
+			all := &v1alpha1.ApprovalList{}
+			if err := j.client.List(ctx, all, client.InNamespace(o.Namespace), client.MatchingFields{byActionUID: string(o.Spec.ActionRef.UID)}); err != nil {
+				return flow.Verdict{}, err
+			}
+			return flow.JudgeAnswer(a, records.Approval(o), answers(all), j.admission.Since()), nil
+		},
+	}
+}
+
+func claimJudge() *judge[*v1alpha1.Claim] {
+	return &judge[*v1alpha1.Claim]{
+		empty:     func() *v1alpha1.Claim { return &v1alpha1.Claim{} },
+		reference: func(o *v1alpha1.Claim) v1alpha1.ObjectReference { return o.Spec.ActionRef },
+		status:    func(o *v1alpha1.Claim) *v1alpha1.StatementStatus { return &o.Status },
+		verdict: func(_ context.Context, j *judge[*v1alpha1.Claim], o *v1alpha1.Claim, a *flow.Action) (flow.Verdict, error) {
+			return flow.JudgeClaim(a, records.Claim(o), j.admission.Since()), nil
+		},
+	}
+}
+
+func outcomeJudge() *judge[*v1alpha1.Outcome] {
+	return &judge[*v1alpha1.Outcome]{
+		empty:     func() *v1alpha1.Outcome { return &v1alpha1.Outcome{} },
+		reference: func(o *v1alpha1.Outcome) v1alpha1.ObjectReference { return o.Spec.ActionRef },
+		status:    func(o *v1alpha1.Outcome) *v1alpha1.StatementStatus { return &o.Status },
+		verdict: func(_ context.Context, _ *judge[*v1alpha1.Outcome], o *v1alpha1.Outcome, a *flow.Action) (flow.Verdict, error) {
+			return flow.JudgeOutcome(a, *records.Outcome(o)), nil
+		},
+	}
+}
+
+func (j *judge[T]) with(client client.Client, reader client.Reader, clock Clock, admission *admissionGuard) *judge[T] {
+	j.client, j.reader, j.clock, j.admission = client, reader, clock, admission
+	return j
+}
+
+// accepted reports whether a statement has a verdict, and which.
+func accepted(conditions []metav1.Condition) (given, yes bool) {
+	c := meta.FindStatusCondition(conditions, v1alpha1.AcceptedCondition)
+	return c != nil, c != nil && c.Status == metav1.ConditionTrue
+}

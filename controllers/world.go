@@ -1,0 +1,396 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers/ledger"
+	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+// guard is something that may forbid deciding, in every namespace.
+type guard interface {
+	// Hold is nil while there is no reason to hold.
+	Hold() *flow.Hold
+}
+
+// worlds knows what holds for each namespace: its settings and policies, its chain, its reasons to hold.
+type worlds struct {
+	cache     client.Reader
+	reader    client.Reader
+	writer    client.Client
+	clock     Clock
+	clusterID string
+	admission *admissionGuard
+	guards    []guard
+	retain    func(*v1alpha1.Action)
+	recreate  func(ctx context.Context, key types.NamespacedName, effectKey string) error
+	policies  *policyCache
+
+	mu     sync.Mutex
+	chains map[string]*openChain
+}
+
+// openChain is a namespace's chain, and whether it may be used.
+type openChain struct {
+	mu sync.Mutex
+	// uid of the namespace it was opened for.
+	uid   types.UID
+	epoch int64
+	chain *ledger.Chain
+	// hold says why nothing may be decided or appended here.
+	hold *flow.Hold
+	// audited is the admissionSince the chain was last compared with the effects for.
+	audited time.Time
+	// auditing serialises that comparison.
+	auditing sync.Mutex
+}
+
+// errNoNamespace: nothing can be decided in a namespace that is not there.
+var errNoNamespace = errors.New("the namespace is gone")
+
+// world is everything that holds for a namespace now. The chain is nil while the ledger holds.
+func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain, error) {
+	ns := &corev1.Namespace{}
+	if err := w.cache.Get(ctx, types.NamespacedName{Name: name}, ns); err != nil {
+		if apierrors.IsNotFound(err) {
+			return flow.World{}, nil, errNoNamespace
+		}
+		return flow.World{}, nil, fmt.Errorf("read namespace: %w", err)
+	}
+	settings := &v1alpha1.Settings{}
+	if err := w.cache.Get(ctx, types.NamespacedName{Namespace: name, Name: v1alpha1.SettingsName}, settings); err != nil && !apierrors.IsNotFound(err) {
+		return flow.World{}, nil, fmt.Errorf("read settings: %w", err)
+	}
+	set, err := w.policies.set(ctx, name)
+	if err != nil {
+		return flow.World{}, nil, err
+	}
+	open, err := w.open(ctx, ns)
+	if err != nil {
+		return flow.World{}, nil, err
+	}
+	if err := w.audited(ctx, name, open); err != nil {
+		return flow.World{}, nil, err
+	}
+	world := flow.World{
+		ClusterID:      w.clusterID,
+		Namespace:      name,
+		NamespaceUID:   string(ns.UID),
+		Environment:    environment(ns),
+		AdmissionSince: w.admission.Since(),
+		Limits:         limits(settings),
+		Policies:       set,
+	}
+	open.mu.Lock()
+	world.Epoch = open.epoch
+	if open.chain != nil {
+		world.VerifiedSeq = open.chain.Head().Seq
+	}
+	open.mu.Unlock()
+	world.Holds = w.holds(ns, open)
+	return world, open, nil
+}
+
+// holds are the reasons to decide nothing now, the gravest first.
+func (w *worlds) holds(ns *corev1.Namespace, open *openChain) []flow.Hold {
+	var holds []flow.Hold
+	if h := w.admission.Hold(); h != nil {
+		holds = append(holds, *h)
+	}
+	open.mu.Lock()
+	if open.hold != nil {
+		holds = append(holds, *open.hold)
+	}
+	open.mu.Unlock()
+	if ns.DeletionTimestamp != nil {
+		holds = append(holds, flow.Hold{Reason: decision.NamespaceTerminating, Message: "The namespace is being deleted. Nothing is decided in it any more.", Since: ns.DeletionTimestamp.Time})
+	}
+	for _, g := range w.guards {
+		if h := g.Hold(); h != nil {
+			holds = append(holds, *h)
+		}
+	}
+	return holds
+}
+
+func environment(ns *corev1.Namespace) string {
+	if e := ns.Labels[v1alpha1.EnvironmentLabel]; e != "" {
+		return e
+	}
+	return v1alpha1.DefaultEnvironment
+}
+
+func limits(s *v1alpha1.Settings) flow.Limits {
+	seconds := func(v *int64, otherwise int64) time.Duration {
+		if v != nil {
+			return time.Duration(*v) * time.Second
+		}
+		return time.Duration(otherwise) * time.Second
+	}
+	return flow.Limits{
+		ApprovalTTL: seconds(s.Spec.ApprovalTTLSeconds, v1alpha1.DefaultApprovalTTLSeconds),
+		MaxLease:    seconds(s.Spec.MaxLeaseSeconds, v1alpha1.DefaultMaxLeaseSeconds),
+		FinishedTTL: seconds(s.Spec.FinishedTTLSeconds, v1alpha1.DefaultFinishedTTLSeconds),
+	}
+}
+
+// open gives the namespace's chain, checked against everything that is remembered of it.
+func (w *worlds) open(ctx context.Context, ns *corev1.Namespace) (*openChain, error) {
+	w.mu.Lock()
+	o, ok := w.chains[ns.Name]
+	if !ok {
+		o = &openChain{}
+		w.chains[ns.Name] = o
+	}
+	w.mu.Unlock()
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.uid == ns.UID && (o.chain != nil || o.hold != nil) {
+		return o, nil
+	}
+	return o, w.check(ctx, o, ns)
+}
+
+// check opens or re-opens a chain. The caller holds o.mu.
+func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) error {
+	view := flow.LedgerView{Namespace: ns.Name, NamespaceUID: string(ns.UID), At: func(seq int64) (string, error) {
+		entry, ok, err := ledger.Get(ctx, w.reader, ns.Name, seq)
+		if err != nil || !ok {
+			return "", err
+		}
+		return entry.Hash, nil
+	}}
+	l := &v1alpha1.Ledger{}
+	err := w.reader.Get(ctx, types.NamespacedName{Name: ns.Name}, l)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read ledger: %w", err)
+	}
+	exists := err == nil
+	if exists && l.Status != nil {
+		view.Recorded = &receipt.Link{Seq: l.Status.Seq, Hash: l.Status.Hash}
+		view.RecordedUID = string(l.Status.NamespaceUID)
+		o.epoch = l.Status.Epoch
+	}
+	if o.chain != nil {
+		head := o.chain.Head()
+		view.Remembered = &head
+	}
+	finished, err := w.finished(ctx, ns.Name)
+	if err != nil {
+		return err
+	}
+	for i := range finished {
+		view.HighestRef = max(view.HighestRef, finished[i].Status.ReceiptRef.Seq)
+	}
+	message, err := flow.CheckLedger(view)
+	if err != nil {
+		return err
+	}
+	if message != "" {
+		o.uid = ns.UID
+		o.holdLedger(message, w.clock.Now())
+		return w.markLedger(ctx, ns.Name, false, message)
+	}
+	from := receipt.Start()
+	if view.Recorded != nil {
+		from = *view.Recorded
+	} else if err := w.createLedger(ctx, ns, exists, l); err != nil {
+		return err
+	}
+	chain := ledger.NewChain(ns.Name, from, w.reader, w.writer)
+	if _, err := chain.Extend(ctx); err != nil {
+		if errors.Is(err, ledger.ErrBroken) {
+			o.uid = ns.UID
+			o.holdLedger(err.Error(), w.clock.Now())
+			return w.markLedger(ctx, ns.Name, false, err.Error())
+		}
+		return err
+	}
+	o.uid, o.chain, o.hold = ns.UID, chain, nil
+	if l.Status != nil && l.Status.AdmissionSince != nil {
+		o.audited = l.Status.AdmissionSince.Time
+	}
+	for i := range finished {
+		w.retain(&finished[i])
+	}
+	if exists {
+		return w.markLedger(ctx, ns.Name, true, "")
+	}
+	return nil
+}
+
+func (o *openChain) holdLedger(message string, now time.Time) {
+	if o.hold == nil {
+		o.hold = &flow.Hold{Reason: decision.LedgerRolledBack, Since: now}
+	}
+	o.hold.Message = message
+}
+
+// broken holds the namespace because its chain contradicts what is remembered of it.
+func (w *worlds) broken(ctx context.Context, namespace string, o *openChain, cause error) error {
+	o.mu.Lock()
+	o.holdLedger(cause.Error(), w.clock.Now())
+	o.mu.Unlock()
+	return w.markLedger(ctx, namespace, false, cause.Error())
+}
+
+// reopen checks a chain again, after somebody accepted another head.
+func (w *worlds) reopen(ctx context.Context, ns *corev1.Namespace) error {
+	o, err := w.open(ctx, ns)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.chain, o.hold = nil, nil
+	return w.check(ctx, o, ns)
+}
+
+// finished lists the namespace's finished Actions.
+func (w *worlds) finished(ctx context.Context, namespace string) ([]v1alpha1.Action, error) {
+	var all []v1alpha1.Action
+	list := &v1alpha1.ActionList{}
+	for {
+		err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue),
+			client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
+		if err != nil {
+			return nil, fmt.Errorf("list finished actions: %w", err)
+		}
+		for i := range list.Items {
+			if list.Items[i].Status.ReceiptRef != nil {
+				slim := v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: list.Items[i].Name, UID: list.Items[i].UID, Labels: list.Items[i].Labels}}
+				slim.Status.ReceiptRef, slim.Status.FinishTime, slim.Status.Effect = list.Items[i].Status.ReceiptRef, list.Items[i].Status.FinishTime, list.Items[i].Status.Effect
+				all = append(all, slim)
+			}
+		}
+		if list.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+func (w *worlds) createLedger(ctx context.Context, ns *corev1.Namespace, exists bool, l *v1alpha1.Ledger) error {
+	if !exists {
+		l = &v1alpha1.Ledger{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+		if err := w.writer.Create(ctx, l); err != nil {
+			return fmt.Errorf("create ledger: %w", err)
+		}
+	}
+	// If we die right here the Ledger has no status: the next check writes it, as for a new chain.
+	l.Status = &v1alpha1.LedgerStatus{Hash: receipt.Genesis, NamespaceUID: ns.UID, CheckpointTime: metav1.NewTime(w.clock.Now())}
+	if since := w.admission.Since(); !since.IsZero() {
+		t := metav1.NewMicroTime(since)
+		l.Status.AdmissionSince = &t
+	}
+	records.SetCondition(&l.Status.Conditions, l.Generation, w.clock.Now(), v1alpha1.ReadyCondition, true, "ChainVerified", "The chain fits everything that is remembered of it.")
+	if err := w.writer.Status().Update(ctx, l); err != nil {
+		return fmt.Errorf("initialise ledger: %w", err)
+	}
+	return nil
+}
+
+// markLedger tells people whether the namespace holds.
+func (w *worlds) markLedger(ctx context.Context, namespace string, ready bool, message string) error {
+	l := &v1alpha1.Ledger{}
+	if err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, l); err != nil || l.Status == nil {
+		return client.IgnoreNotFound(err)
+	}
+	before := l.DeepCopy()
+	reason := "ChainVerified"
+	if !ready {
+		reason = decision.LedgerRolledBack.Condition()
+	} else {
+		message = "The chain fits everything that is remembered of it."
+	}
+	records.SetCondition(&l.Status.Conditions, l.Generation, w.clock.Now(), v1alpha1.ReadyCondition, ready, reason, message)
+	if equalStatus(before.Status.Conditions, l.Status.Conditions) {
+		return nil
+	}
+	return w.writer.Status().Update(ctx, l)
+}
+
+// checkpoint writes the head into the Ledger. It is never needed for safety: it is what a later process starts from, and
+// what a rollback is noticed by.
+func (w *worlds) checkpoint(ctx context.Context, namespace string) error {
+	w.mu.Lock()
+	o := w.chains[namespace]
+	w.mu.Unlock()
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.chain == nil || o.hold != nil {
+		return nil
+	}
+	head := o.chain.Head()
+	l := &v1alpha1.Ledger{}
+	if err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, l); err != nil {
+		return fmt.Errorf("read ledger: %w", err)
+	}
+	if l.Status == nil || l.Status.Epoch != o.epoch || l.Status.Seq >= head.Seq {
+		return nil
+	}
+	l.Status.Seq, l.Status.Hash, l.Status.CheckpointTime = head.Seq, head.Hash, metav1.NewTime(w.clock.Now())
+	if err := w.writer.Status().Update(ctx, l); err != nil {
+		return fmt.Errorf("write checkpoint: %w", err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Checkpoint", "namespace", namespace, "seq", head.Seq, "hash", head.Hash, "epoch", o.epoch)
+	return nil
+}
+
+type auditKey struct{}
+
+// audited compares the chain with the effects once for each admissionSince, before anything is decided under it.
+func (w *worlds) audited(ctx context.Context, namespace string, o *openChain) error {
+	since := w.admission.Since()
+	if ctx.Value(auditKey{}) != nil || w.admission.Hold() != nil {
+		return nil
+	}
+	o.auditing.Lock()
+	defer o.auditing.Unlock()
+	o.mu.Lock()
+	done := o.hold != nil || o.chain == nil || o.audited.Equal(since)
+	o.mu.Unlock()
+	if done {
+		return nil
+	}
+	if err := w.audit(context.WithValue(ctx, auditKey{}, true), namespace, w.recreate); err != nil {
+		if errors.Is(err, ledger.ErrBroken) {
+			return w.broken(ctx, namespace, o, err)
+		}
+		return err
+	}
+	l := &v1alpha1.Ledger{}
+	if err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, l); err != nil {
+		return err
+	}
+	if l.Status != nil && (l.Status.AdmissionSince == nil || l.Status.AdmissionSince.Time.Before(since)) {
+		t := metav1.NewMicroTime(since)
+		l.Status.AdmissionSince = &t
+		if err := w.writer.Status().Update(ctx, l); err != nil {
+			return fmt.Errorf("note the audit: %w", err)
+		}
+	}
+	o.mu.Lock()
+	o.audited = since
+	o.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,123 @@
+// Package approval answers one question: does this answer of a person count for this action now?
+//
+// An approval names one action by uid, and binds to its type, its hash and its effect key. It is never presented with
+// another action, so an admission, which happens at most once for an action, spends it.
+package approval
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Refusal is why an answer does not count; "" if it does. The words are those of the condition Accepted.
+type Refusal string
+
+const (
+	Counts               Refusal = ""
+	Mismatch             Refusal = "Mismatch"
+	Expired              Refusal = "Expired"
+	SelfApproval         Refusal = "SelfApproval"
+	DuplicateApprover    Refusal = "DuplicateApprover"
+	NotRequired          Refusal = "NotRequired"
+	ActionFinished       Refusal = "ActionFinished"
+	MadeWithoutAdmission Refusal = "MadeWithoutAdmission"
+)
+
+// Answer is one person's yes or no.
+type Answer struct {
+	Name, UID  string
+	ActionUID  string
+	ActionType string
+	Hash       string
+	// Key is nil where the person was shown no effect key.
+	Key      *string
+	Approved bool
+	Approver string
+	Groups   []string
+	Reason   string
+	Created  time.Time
+}
+
+// Question is what people are asked about one action, as it is computed now.
+type Question struct {
+	ActionUID  string
+	ActionType string
+	Hash       string
+	Key        *string
+	// Agent and User asked; neither may answer.
+	Agent string
+	User  *string
+	// Expiration is until when an answer counts; one given at that very moment still does.
+	Expiration time.Time
+	// AdmissionSince: whatever was created at that time or before may be forged.
+	AdmissionSince time.Time
+	Required       int
+}
+
+// Judge says whether one answer counts by itself, whatever the others say.
+func (q Question) Judge(a Answer) Refusal {
+	switch {
+	case a.ActionUID != q.ActionUID || a.ActionType != q.ActionType || a.Hash != q.Hash || !sameKey(a.Key, q.Key):
+		return Mismatch
+	case !a.Created.After(q.AdmissionSince):
+		return MadeWithoutAdmission
+	case a.Approver == "" || a.Approver == q.Agent || (q.User != nil && a.Approver == *q.User):
+		return SelfApproval
+	case a.Created.After(q.Expiration):
+		return Expired
+	}
+	return Counts
+}
+
+// Tally is what the answers say together.
+type Tally struct {
+	// Denied is the first no that counts. One is enough.
+	Denied *Answer
+	// Approved are the answers that count, one per approver, oldest first, at most as many as are required.
+	Approved []Answer
+	// Refusals are the verdicts by uid, of all answers.
+	Refusals map[string]Refusal
+}
+
+// Sufficient reports whether the required number of different people said yes and nobody no.
+func (t Tally) Sufficient(q Question) bool {
+	return t.Denied == nil && len(t.Approved) >= max(q.Required, 1)
+}
+
+// Count judges all answers. Their order does not matter.
+func (q Question) Count(answers []Answer) Tally {
+	sorted := slices.SortedFunc(slices.Values(answers), func(a, b Answer) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+	})
+	t := Tally{Refusals: map[string]Refusal{}}
+	seen := map[string]bool{}
+	for _, a := range sorted {
+		refusal := q.Judge(a)
+		if refusal == Counts && a.Approved && seen[a.Approver] {
+			refusal = DuplicateApprover
+		}
+		t.Refusals[a.UID] = refusal
+		if refusal != Counts {
+			continue
+		}
+		if !a.Approved {
+			if t.Denied == nil {
+				t.Denied = &a
+			}
+			continue
+		}
+		seen[a.Approver] = true
+		if len(t.Approved) < max(q.Required, 1) {
+			t.Approved = append(t.Approved, a)
+		}
+	}
+	return t
+}
+
+func sameKey(a, b *string) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}

@@ -1,0 +1,251 @@
+// Package effect is the record of one logical effect and its state machine.
+//
+//	          +--------------------- renew: attempt+1, another holder ---------------------+
+//	          v                                                                            |
+//	(create) Executing ---- Committed                                                      |
+//	          |  \--------- Failed <---- released: the attempt provably never began --------+
+//	          |                ^
+//	          +-- Ambiguous ---+---- resolved by a person: Committed or Failed
+//
+// Reserved stands before Executing where the operator itself executes. Committed is final. Failed is the only state another
+// attempt may start from, and only a stated "not executed", or an attempt that provably never began, leads there. Nothing
+// else ever frees a key: a lapsed lease makes an effect Ambiguous, not Failed.
+package effect
+
+import (
+	"fmt"
+	"time"
+)
+
+// State is what is known of an effect.
+type State string
+
+const (
+	Reserved  State = "Reserved"
+	Executing State = "Executing"
+	Committed State = "Committed"
+	Failed    State = "Failed"
+	Ambiguous State = "Ambiguous"
+)
+
+// Cause is why an effect is Ambiguous.
+type Cause string
+
+const (
+	LeaseLapsed        Cause = "LeaseLapsed"
+	ReportedUnknown    Cause = "ReportedUnknown"
+	ExecutorLost       Cause = "ExecutorLost"
+	StatusMissing      Cause = "StatusMissing"
+	OutcomeNotAccepted Cause = "OutcomeNotAccepted"
+)
+
+// Results of an attempt, as a line of history says them.
+const (
+	DidCommit           = "committed"
+	NotExecuted         = "not_executed"
+	NeverBegan          = "never_began"
+	BecameAmbiguous     = "ambiguous"
+	ResolvedCommitted   = "resolved_committed"
+	ResolvedNotExecuted = "resolved_not_executed"
+)
+
+// HistoryLimit is how many attempts a record remembers by line; the receipts remember all.
+const HistoryLimit = 16
+
+// Ref names another object.
+type Ref struct{ Name, UID string }
+
+// Holder is the action an attempt belongs to.
+type Holder struct{ Name, UID, Agent, User string }
+
+// Late is a report that came after its lease had been declared lapsed.
+type Late struct{ Name, Result string }
+
+// Resolution is the person's statement that settled an ambiguous attempt.
+type Resolution struct {
+	Name, UID, Resolver string
+	// State it says the effect has: Committed, or Failed for not executed.
+	State State
+	// QuotedSeq and QuotedHash are the receipt it answers; its own receipt comes later in the chain.
+	QuotedSeq        int64
+	QuotedHash       string
+	Reason, Evidence string
+}
+
+// Loss says which loss of the record this state stands for.
+type Loss struct {
+	// Ordinal counts the losses of this effect, from 1.
+	Ordinal int64
+	// Seq is a seq of the chain not above its head when the loss was recorded.
+	Seq int64
+}
+
+// Line is one attempt in the history.
+type Line struct {
+	Attempt   int64
+	Action    string
+	Result    string
+	Approvals []string
+}
+
+// Status is the record of an effect.
+type Status struct {
+	State           State
+	Attempt         int64
+	StartedAttempts int64
+	ActionType      string
+	Holder          *Holder
+	Nonce           string
+	Token           string
+	Lease           time.Time
+	Cause           Cause
+	Transition      time.Time
+	Outcome         *Ref
+	Late            *Late
+	Resolution      *Resolution
+	Loss            *Loss
+	History         []Line
+}
+
+// Record is an effect as it is stored. A record without Status lost it: nobody may act on it before it is Ambiguous.
+type Record struct {
+	Name, UID, Key string
+	Status         *Status
+}
+
+// HeldBy reports whether the record belongs to that action's attempt.
+func (r Record) HeldBy(uid string, attempt int64) bool {
+	return r.Status != nil && r.Status.Holder != nil && r.Status.Holder.UID == uid && r.Status.Attempt == attempt
+}
+
+// Take is what an action brings to a reservation.
+type Take struct {
+	Holder     Holder
+	ActionType string
+	// Began says that the holder may act as soon as it is admitted. Without it the effect is Reserved, and an executor
+	// begins later.
+	Began bool
+	Token string
+	Lease time.Time
+	Now   time.Time
+}
+
+// First is the record of the first attempt.
+func First(t Take) Status {
+	s := Status{Attempt: 1}
+	return s.take(t)
+}
+
+// Renew is the next attempt after a failed one. It fails where that would execute an effect twice.
+func (s Status) Renew(t Take) (Status, error) {
+	switch {
+	case s.State != Failed:
+		return Status{}, fmt.Errorf("an effect that is %s is not free for another attempt", s.State)
+	case s.Holder != nil && s.Holder.UID == t.Holder.UID:
+		return Status{}, fmt.Errorf("attempt %d was made by this very action", s.Attempt)
+	}
+	next := Status{Attempt: s.Attempt + 1, StartedAttempts: s.StartedAttempts, History: s.History}
+	return next.take(t), nil
+}
+
+func (s Status) take(t Take) Status {
+	s.State = Reserved
+	if t.Began {
+		s.State = Executing
+	}
+	holder := t.Holder
+	s.Holder, s.ActionType, s.Token, s.Lease, s.Transition = &holder, t.ActionType, t.Token, t.Lease, t.Now
+	return s
+}
+
+// Begin is the operator's own executor starting to act. The nonce is known to that one process.
+func (s Status) Begin(nonce string, now time.Time) (Status, error) {
+	switch {
+	case s.State != Reserved:
+		return Status{}, fmt.Errorf("an effect that is %s cannot begin", s.State)
+	case nonce == "":
+		return Status{}, fmt.Errorf("an executor begins with a nonce")
+	case !now.Before(s.Lease):
+		return Status{}, fmt.Errorf("the lease is over")
+	}
+	s.State, s.Nonce, s.Transition = Executing, nonce, now
+	return s, nil
+}
+
+// Release frees an attempt that provably never began: it was reserved, but its action was never admitted for it, or no
+// executor began before the lease was over. Such an attempt does not count against a ceiling.
+func (s Status) Release(now time.Time) (Status, error) {
+	if s.State != Reserved && s.State != Executing {
+		return Status{}, fmt.Errorf("an effect that is %s cannot be released", s.State)
+	}
+	s.State, s.Transition = Failed, now
+	return s.line(NeverBegan, nil), nil
+}
+
+// Settlement is how an attempt ended.
+type Settlement struct {
+	State     State
+	Cause     Cause
+	Outcome   *Ref
+	Approvals []string
+	Now       time.Time
+}
+
+// Settle ends an attempt that was admitted.
+func (s Status) Settle(e Settlement) (Status, error) {
+	if s.State != Executing {
+		return Status{}, fmt.Errorf("an effect that is %s cannot be settled", s.State)
+	}
+	result, ok := map[State]string{Committed: DidCommit, Failed: NotExecuted, Ambiguous: BecameAmbiguous}[e.State]
+	if !ok {
+		return Status{}, fmt.Errorf("an attempt does not end %s", e.State)
+	}
+	if (e.State == Ambiguous) != (e.Cause != "") {
+		return Status{}, fmt.Errorf("a cause goes with Ambiguous, and only with it")
+	}
+	s.State, s.Cause, s.Outcome, s.Transition = e.State, e.Cause, e.Outcome, e.Now
+	s.StartedAttempts++
+	return s.line(result, e.Approvals), nil
+}
+
+// Resolve is a person saying what really happened.
+func (s Status) Resolve(r Resolution, now time.Time) (Status, error) {
+	result, ok := map[State]string{Committed: ResolvedCommitted, Failed: ResolvedNotExecuted}[r.State]
+	switch {
+	case s.State != Ambiguous:
+		return Status{}, fmt.Errorf("an effect that is %s is not resolved", s.State)
+	case !ok:
+		return Status{}, fmt.Errorf("a resolution does not say %q", r.State)
+	}
+	s.State = r.State
+	s.Resolution, s.Transition = &r, now
+	return s.line(result, nil), nil
+}
+
+// Lost is the record that stands for one whose status, or itself, was lost. Nothing is known but that it may have happened.
+func Lost(attempt int64, holder *Holder, actionType, token string, started int64, loss Loss, now time.Time) Status {
+	s := Status{State: Ambiguous, Attempt: attempt, StartedAttempts: started, Holder: holder, ActionType: actionType, Token: token, Cause: StatusMissing, Loss: &loss, Transition: now}
+	return s.line(BecameAmbiguous, nil)
+}
+
+// line appends to the history without sharing the earlier record's memory.
+func (s Status) line(result string, approvals []string) Status {
+	l := Line{Attempt: s.Attempt, Result: result, Approvals: approvals}
+	if s.Holder != nil {
+		l.Action = s.Holder.Name
+	}
+	h := append(append([]Line(nil), s.History...), l)
+	if len(h) > HistoryLimit {
+		h = h[len(h)-HistoryLimit:]
+	}
+	s.History = h
+	return s
+}
+
+// HolderName is the name of the action that holds the attempt, for messages.
+func (s Status) HolderName() string {
+	if s.Holder == nil {
+		return "an action that is not on record any more"
+	}
+	return s.Holder.Name
+}

@@ -1,0 +1,422 @@
+package flow
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/policy"
+)
+
+const (
+	// ClaimFresh is how long after an action's creation its own claimID still says that somebody is there.
+	ClaimFresh = 30 * time.Second
+	// LapseGrace is how long after the end of a lease it is declared lapsed, at the earliest.
+	LapseGrace = 10 * time.Second
+	// holdGrace is how long a hold lasts before it is written down: most are over before anybody reads them.
+	holdGrace = 5 * time.Second
+)
+
+// pass is one decision about an action that is not admitted: what this pass computed.
+type pass struct {
+	Snapshot
+	a          *Action
+	evaluation policy.Evaluation
+	mode       Mode
+	required   int // people; 0: nobody is asked
+	question   approval.Question
+	tally      approval.Tally
+	claimID    string
+	claim      *effect.Ref
+}
+
+// decide goes through the checks in their order, afresh in every pass, until one of them answers.
+func decide(s Snapshot) Step {
+	p := &pass{Snapshot: s, a: s.Action.Action}
+	for _, check := range []func() Step{
+		p.holds,
+		p.statement,
+		p.withdrawn,
+		p.evaluate,
+		p.unchanged,
+		p.deadline,
+		p.known,
+		p.approved,
+		p.claimed,
+		p.reserved,
+	} {
+		if step := check(); step != nil {
+			return step
+		}
+	}
+	return p.admit()
+}
+
+// holds answers while nothing can be decided at all: nothing is denied for it.
+func (p *pass) holds() Step {
+	if len(p.World.Holds) == 0 {
+		return nil
+	}
+	return p.hold(p.World.Holds[0])
+}
+
+func (p *pass) hold(h Hold) Step {
+	if due := h.Since.Add(holdGrace); p.Now.Before(due) {
+		return Wait{Until: due, Why: string(h.Reason)}
+	}
+	status := p.a.Status
+	status.Reason, status.Message = h.Reason, h.Message
+	return p.write(status, WhyHold, Wait{Why: string(h.Reason)})
+}
+
+// statement answers for an action that nobody vouched for.
+func (p *pass) statement() Step {
+	if !p.a.Created.After(p.World.AdmissionSince) || p.a.Agent == "" {
+		return p.end(Blocked, decision.MadeWithoutAdmission, "This Action was created while the admission policies were not in force, so nobody can say who made it. Nothing was executed. Propose it again.")
+	}
+	return nil
+}
+
+// withdrawn answers for an action whose own process has already reported: it will not execute.
+func (p *pass) withdrawn() Step {
+	lock := p.Lock.Outcome
+	if lock == nil || p.a.ClaimID == "" || lock.ClaimID != p.a.ClaimID || lock.ActionUID != p.a.UID {
+		return nil
+	}
+	if lock.Result == ReportNotExecuted {
+		return p.end(Blocked, decision.Withdrawn, "The process that proposed it gave up before it was admitted. Nothing was executed. Propose it again if it is still wanted.")
+	}
+	return p.end(Blocked, decision.Withdrawn, fmt.Sprintf("The process that proposed it reported %s before it was admitted, so it was never allowed to execute. Find out what it did before anybody proposes this again.", lock.Result))
+}
+
+// evaluate asks the policy, and answers for what it denies.
+func (p *pass) evaluate() Step {
+	a := p.a
+	proposal, refusal, message := p.proposal()
+	if refusal != "" {
+		return p.end(Denied, refusal, message)
+	}
+	if longest := p.World.Limits.MaxLease; a.Lease > longest {
+		return p.end(Denied, decision.LeaseTooLong, fmt.Sprintf("The lease of %s is longer than the %s this namespace's Settings allow. Propose it again with a shorter spec.leaseDurationSeconds.", a.Lease, longest))
+	}
+	evaluation, err := p.World.Policies.Evaluate(proposal)
+	if err != nil {
+		return p.end(Denied, decision.ResourceError, fmt.Sprintf("The resource of this action cannot be computed: %v. Give the missing argument, or correct the policy's resource template.", err))
+	}
+	p.evaluation = evaluation
+	p.mode = AgentMode
+	if p.Executor != nil {
+		p.mode = OperatorMode
+	}
+	switch {
+	case evaluation.Decision == decision.Deny:
+		return p.end(Denied, evaluation.Reason, evaluation.Message)
+	case p.mode == OperatorMode && evaluation.EffectKey == nil:
+		return p.end(Denied, decision.ExecutorNeedsEffect, fmt.Sprintf("The Executor %s executes %s, and what it executes needs an effect key. Add an effect template to the policy.", p.Executor.Name, a.Type))
+	case evaluation.Decision == decision.Approve:
+		p.required = max(1, evaluation.Entry.ApprovalsRequired)
+	case evaluation.Decision != decision.Allow:
+		return p.end(Denied, decision.PolicyInvalid, fmt.Sprintf("The policy answered %q, which is no decision. Correct the policy.", evaluation.Decision))
+	}
+	return nil
+}
+
+// proposal reads what is stored; it gives a reason where that cannot be hashed.
+func (p *pass) proposal() (action.Proposal, decision.Reason, string) {
+	a := p.a
+	raw := a.Arguments
+	if len(raw) == 0 {
+		raw = []byte("{}")
+	}
+	value, err := canonical.Parse(raw)
+	if err != nil {
+		pointer := ""
+		if c := (*canonical.Error)(nil); errors.As(err, &c) {
+			pointer = c.Pointer
+		}
+		return action.Proposal{}, decision.UnrepresentableArgument, fmt.Sprintf("The argument at %q cannot be hashed: %v. Use integers in minor units, or strings, and propose it again.", "/spec/arguments"+pointer, err)
+	}
+	arguments, isObject := value.(map[string]any)
+	if !isObject {
+		return action.Proposal{}, decision.UnrepresentableArgument, `The value at "/spec/arguments" is not an object. Give the arguments by name and propose it again.`
+	}
+	if pointer, ok := action.CheckStored(arguments); !ok {
+		return action.Proposal{}, decision.UnrepresentableArgument, fmt.Sprintf("The number at %q does not fit into 64 bits, so the apiserver does not keep it exactly. Use a string and propose it again.", "/spec/arguments"+pointer)
+	}
+	proposal := action.Proposal{Name: a.Type, Arguments: arguments, Principal: action.Principal{Agent: a.Agent, User: a.User}, Resource: a.Resource, Environment: p.World.Environment}
+	encoded, err := canonical.Encode(arguments)
+	if err != nil || len(encoded) > action.MaxArgumentsBytes {
+		return action.Proposal{}, decision.ArgumentsTooLarge, fmt.Sprintf("The arguments have %d bytes in canonical form; at most %d are allowed. Store what is large elsewhere and name it.", len(encoded), action.MaxArgumentsBytes)
+	}
+	if err := proposal.Validate(); err != nil {
+		return action.Proposal{}, decision.UnrepresentableArgument, fmt.Sprintf("This action cannot be hashed: %v. Correct it and propose it again.", err)
+	}
+	return proposal, "", ""
+}
+
+// unchanged answers for an action that would now be another one than the one people were shown.
+func (p *pass) unchanged() Step {
+	a, now := p.a, p.effectRef()
+	sameEffect := a.Effect == nil || (now != nil && a.Effect.Key == now.Key)
+	if pinned := a.Ask != nil || a.ClaimableTime != nil; pinned && a.Effect == nil && now != nil {
+		sameEffect = false
+	}
+	if (a.Hash == "" || a.Hash == p.evaluation.Hash) && sameEffect {
+		return nil
+	}
+	return p.end(Blocked, decision.ProposalChanged, "Since it was first decided, the policy's templates or the namespace's environment changed, so that this would now be another action than the one that was shown. Nothing was executed. Propose it again.")
+}
+
+// deadline answers for an action that came too late to be reserved. One that is reserved already is not late.
+func (p *pass) deadline() Step {
+	a := p.a
+	if a.NotAfter == nil || p.Now.Before(*a.NotAfter) {
+		return nil
+	}
+	if key := p.evaluation.EffectKey; key != nil {
+		if p.Effect.Presence == Unread || p.Effect.Presence == Cached {
+			return Read{Object: TheEffect, Name: action.EffectName(*key)}
+		}
+		if p.holdsReservation() {
+			return nil
+		}
+	}
+	return p.end(Expired, decision.NotAfter, fmt.Sprintf("It was not to be executed after %s, and was not reserved by then. Nothing was executed.", a.NotAfter.UTC().Format(time.RFC3339)))
+}
+
+// known spares people a question whose answer cannot matter: the effect has happened, nobody knows, or its attempts are
+// used up. It is a courtesy; what guards the effect is the reservation.
+func (p *pass) known() Step {
+	if p.required == 0 || p.a.Ask != nil || p.evaluation.EffectKey == nil {
+		return nil
+	}
+	if p.Effect.Presence == Unread || p.Effect.Presence == Cached {
+		return Read{Object: TheEffect, Name: action.EffectName(*p.evaluation.EffectKey)}
+	}
+	if p.Effect.Presence == Absent || p.holdsReservation() {
+		return nil
+	}
+	return p.refusedBy(p.Effect.Record)
+}
+
+// approved answers until the required people have said yes to exactly what this pass computed.
+func (p *pass) approved() Step {
+	a := p.a
+	if a.Ask != nil {
+		p.required = max(p.required, a.Ask.Required)
+		if p.evaluation.Decision == decision.Allow {
+			p.required = 0 // the policy now allows it: nobody's answer is needed, and none is spent
+		}
+	}
+	if p.required == 0 {
+		return nil
+	}
+	if a.Ask == nil {
+		return p.pin()
+	}
+	p.question = approval.Question{
+		ActionUID: a.UID, ActionType: a.Type, Hash: p.evaluation.Hash, Key: p.evaluation.EffectKey,
+		Agent: a.Agent, User: a.User,
+		Expiration: a.Ask.Expiration, AdmissionSince: p.World.AdmissionSince, Required: p.required,
+	}
+	p.tally = p.question.Count(p.Answers.Answers)
+	if no := p.tally.Denied; no != nil {
+		message := fmt.Sprintf("%s denied it", no.Approver)
+		if no.Reason != "" {
+			message += fmt.Sprintf(": %q", no.Reason)
+		}
+		return p.end(Denied, decision.ApprovalDenied, message+". Nothing was executed.")
+	}
+	if p.tally.Sufficient(p.question) {
+		return nil
+	}
+	if p.Now.After(a.Ask.Expiration) {
+		if p.Answers.Presence != Fresh {
+			return Read{Object: TheAnswers}
+		}
+		return p.end(Expired, decision.ApprovalExpired, fmt.Sprintf("%d of %d people approved it before %s. Nothing was executed. Propose it again if it is still wanted.", len(p.tally.Approved), p.required, a.Ask.Expiration.UTC().Format(time.RFC3339)))
+	}
+	status := p.decided(AwaitingApproval)
+	ask := *a.Ask
+	ask.Counted = len(p.tally.Approved)
+	status.Ask = &ask
+	status.ClaimableTime, status.ClaimExpiration = nil, nil
+	status.Message = p.waitingForPeople(ask.Counted)
+	return p.write(status, WhyWait, Wait{Until: a.Ask.Expiration.Add(time.Millisecond), Why: "approval"})
+}
+
+// pin writes what people are asked. It is written once: nobody can say yes to something that changes afterwards.
+func (p *pass) pin() Step {
+	ttl := p.approvalTTL()
+	status := p.decided(AwaitingApproval)
+	status.Ask = &Ask{Required: p.required, Requested: p.Now, Expiration: p.Now.Add(ttl)}
+	status.ClaimableTime, status.ClaimExpiration = nil, nil
+	status.Message = p.waitingForPeople(0)
+	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: WhyPin}
+}
+
+func (p *pass) waitingForPeople(counted int) string {
+	return fmt.Sprintf("%s asks for approval: %d of %d so far. To answer: kubectl ctrlrun approve %s -n %s", p.evaluation.Reason, counted, p.required, p.a.Name, p.World.Namespace)
+}
+
+func (p *pass) approvalTTL() time.Duration {
+	if own := p.evaluation.Entry.ApprovalTTLSeconds; own > 0 {
+		return time.Duration(own) * time.Second
+	}
+	return p.World.Limits.ApprovalTTL
+}
+
+// claimed answers until a process says that it is there. A lease must not start while the agent is gone.
+func (p *pass) claimed() Step {
+	a := p.a
+	if p.mode == OperatorMode {
+		return nil
+	}
+	waited := a.Ask != nil || a.ClaimableTime != nil
+	if !waited && a.ClaimID != "" && !p.Now.After(a.Created.Add(ClaimFresh)) {
+		p.claimID = a.ClaimID
+		return nil
+	}
+	if a.ClaimableTime == nil {
+		status := p.decided(Claimable)
+		now, until := p.Now, p.Now.Add(p.approvalTTL())
+		status.ClaimableTime, status.ClaimExpiration = &now, &until
+		p.counted(&status)
+		status.Message = p.waitingForClaim()
+		return WriteAction{Name: a.Name, UID: a.UID, Status: p.first(status), Why: WhyClaimable}
+	}
+	if c := p.firstClaim(); c != nil {
+		p.claimID, p.claim = c.ClaimID, &effect.Ref{Name: c.Name, UID: c.UID}
+		return nil
+	}
+	if p.Now.After(*a.ClaimExpiration) {
+		if p.Claims.Presence != Fresh {
+			return Read{Object: TheClaims}
+		}
+		return p.end(Expired, decision.NotClaimed, fmt.Sprintf("It was allowed, but no process claimed it before %s. Nothing was executed. Propose it again if it is still wanted.", a.ClaimExpiration.UTC().Format(time.RFC3339)))
+	}
+	status := p.decided(Claimable)
+	p.counted(&status)
+	status.Message = p.waitingForClaim()
+	return p.write(status, WhyWait, Wait{Until: a.ClaimExpiration.Add(time.Millisecond), Why: "claim"})
+}
+
+func (p *pass) waitingForClaim() string {
+	return fmt.Sprintf("It may be executed. Nothing is reserved yet: it waits for a process that says it is there. To execute it: kubectl ctrlrun claim %s -n %s", p.a.Name, p.World.Namespace)
+}
+
+// firstClaim is the oldest claim that was made by the proposer, for this decision, under admission.
+func (p *pass) firstClaim() *Claim {
+	var valid []Claim
+	for _, c := range p.Claims.Claims {
+		if ClaimCounts(p.a, c, p.World.AdmissionSince) == "" {
+			valid = append(valid, c)
+		}
+	}
+	if len(valid) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(valid, func(a, b Claim) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.UID, b.UID))
+	})
+	return &first
+}
+
+// ClaimCounts says why a claim does not count for an action, in the words of the condition Accepted; "" if it does.
+func ClaimCounts(a *Action, c Claim, admissionSince time.Time) string {
+	switch {
+	case c.ActionUID != a.UID:
+		return "Mismatch"
+	case c.Claimant != a.Agent:
+		return "NotTheAgent"
+	case !c.Created.After(admissionSince):
+		return "MadeWithoutAdmission"
+	case a.ClaimableTime == nil || !c.ClaimableTime.Equal(*a.ClaimableTime):
+		return "NotClaimable"
+	}
+	return ""
+}
+
+// decided is the status in the given state with everything this pass computed.
+func (p *pass) decided(state State) Status {
+	status := p.a.Status
+	e := p.evaluation
+	status.State, status.Reason, status.Message = state, "", ""
+	status.Hash, status.Decision, status.DecisionReason, status.Policy = e.Hash, e.Decision, e.Reason, e.Policy
+	status.Resource, status.Environment = e.Proposal.Resource, e.Proposal.Environment
+	status.Effect = p.effectRef()
+	return status
+}
+
+func (p *pass) counted(status *Status) {
+	if status.Ask == nil {
+		return
+	}
+	ask := *status.Ask
+	ask.Counted = len(p.tally.Approved)
+	status.Ask = &ask
+}
+
+func (p *pass) effectRef() *EffectRef {
+	key := p.evaluation.EffectKey
+	if key == nil {
+		return nil
+	}
+	return &EffectRef{Name: action.EffectName(*key), Key: *key}
+}
+
+// write gives the status to be written, or what to do if it is written already.
+func (p *pass) write(status Status, why string, otherwise Step) Step {
+	if p.a.FirstSeq != nil && sameStatus(p.a.Status, status) {
+		return otherwise
+	}
+	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: why}
+}
+
+// sameStatus compares what a waiting status may change.
+func sameStatus(a, b Status) bool {
+	counted := func(s Status) int {
+		if s.Ask == nil {
+			return -1
+		}
+		return s.Ask.Counted
+	}
+	same := func(a, b *time.Time) bool { return (a == nil) == (b == nil) && (a == nil || a.Equal(*b)) }
+	return a.State == b.State && a.Reason == b.Reason && a.Message == b.Message && a.Hash == b.Hash &&
+		a.Decision == b.Decision && a.DecisionReason == b.DecisionReason && counted(a) == counted(b) && same(a.ClaimableTime, b.ClaimableTime)
+}
+
+// end is the terminal status of an action that was never admitted. Its receipt comes afterwards, whatever happens to this
+// process: the terminal state is what keeps any other pass from admitting it.
+func (p *pass) end(state State, reason decision.Reason, message string) Step {
+	status := p.a.Status
+	if e := p.evaluation; e.Hash != "" && (status.Hash == "" || status.Hash == e.Hash) && reason != decision.ProposalChanged {
+		status = p.decided(state)
+		if p.a.Effect != nil {
+			status.Effect = p.a.Effect
+		}
+	}
+	status.State, status.Reason, status.Message = state, reason, message
+	now := p.Now
+	status.FinishTime = &now
+	if state == Denied && status.Decision == "" {
+		status.Decision, status.DecisionReason = decision.Deny, reason
+	}
+	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: WhyEnd}
+}
+
+func (p *pass) first(status Status) Status {
+	if status.FirstSeq == nil {
+		seq := p.World.VerifiedSeq
+		status.FirstSeq = &seq
+	}
+	return status
+}

@@ -1,0 +1,346 @@
+package flow
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+// nextEffect looks after a record for its own sake: a reservation nobody will use, a lost record, an ambiguous one that a
+// person resolves.
+func nextEffect(s Snapshot) Step {
+	if s.Effect.Presence == Unread {
+		return Read{Object: TheEffect, Name: s.EffectName}
+	}
+	if s.Effect.Presence == Absent || s.Effect.Status == nil {
+		key := s.EffectKey
+		if s.Effect.Record != nil {
+			key = s.Effect.Key
+		}
+		if key == "" {
+			return Done{} // nothing ever named this effect
+		}
+		return lost(s, s.EffectName, key)
+	}
+	record := *s.Effect.Record
+	switch record.Status.State {
+	case effect.Reserved, effect.Executing:
+		return watchHolder(s, record)
+	case effect.Ambiguous:
+		return ambiguous(s, record)
+	}
+	return resolved(s, record)
+}
+
+// watchHolder releases a reservation that nobody will use. The action's own pass does everything else.
+func watchHolder(s Snapshot, record effect.Record) Step {
+	if s.Holder.Presence == Unread {
+		return Read{Object: TheHolder, Name: record.Status.Holder.Name}
+	}
+	if step := releaseOrphan(s, &record); step != nil {
+		return step
+	}
+	return refuseEarly(s, Wait{Why: "holder"})
+}
+
+// releaseOrphan frees a reservation whose holder provably never began: it ended without being admitted, it was admitted for
+// another effect or attempt, or it is gone, and a record of an admitted action cannot go. All of this only ever becomes
+// true, so it may come from a cache, but for gone, which only the apiserver's own answer says.
+func releaseOrphan(s Snapshot, record *effect.Record) Step {
+	status := record.Status
+	if status.State != effect.Reserved && status.State != effect.Executing {
+		return nil
+	}
+	holder := s.Holder.Action
+	gone := s.Holder.Presence == Absent
+	switch {
+	case gone && !status.Transition.After(s.World.AdmissionSince):
+		// It was reserved before admission was away. In that gap anybody with the right to delete could have deleted an
+		// action that was admitted, so this proves nothing.
+		if !s.Key.Read {
+			return Read{Object: TheKey, Name: record.Name}
+		}
+		next := *status
+		next.State, next.Cause, next.Transition = effect.Ambiguous, effect.StatusMissing, s.Now
+		next.Loss = nextLoss(s, record)
+		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyLost}
+	case gone, holder != nil && holder.EndedUnadmitted(), holder != nil && holder.Execution != nil && !admittedFor(holder, record):
+		next, err := status.Release(s.Now)
+		if err != nil {
+			return nil
+		}
+		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
+	}
+	return nil
+}
+
+func admittedFor(a *Action, record *effect.Record) bool {
+	return a.Execution != nil && a.Effect != nil && a.Effect.Name == record.Name && a.Effect.Attempt == record.Status.Attempt
+}
+
+// lost is the procedure for a record that lost its status, or is gone. First whatever might still be admitted for it is
+// ended; then the record becomes Ambiguous with the highest attempt anybody knows of, so that no attempt number, and no
+// token, is ever used twice.
+func lost(s Snapshot, name, key string) Step {
+	if !s.Key.Read {
+		return Read{Object: TheKey, Name: name}
+	}
+	var highest int64
+	var holder *effect.Holder
+	var kind, token string
+	for i := range s.Key.Actions {
+		a := &s.Key.Actions[i]
+		if a.Effect != nil && a.Effect.Name == name && a.Effect.Key == key && a.Execution != nil {
+			if a.Effect.Attempt > highest {
+				highest, kind, token = a.Effect.Attempt, a.Type, a.Execution.Token
+				holder = &effect.Holder{Name: a.Name, UID: a.UID, Agent: a.Agent, User: deref(a.User)}
+			}
+			continue
+		}
+		if a.Execution == nil && !a.State.Terminal() && wants(s, a, key) {
+			p := &pass{Snapshot: s, a: a}
+			return p.end(Blocked, decision.StatusMissing, fmt.Sprintf("The record of effect %q lost its status, as a restore can do, so nobody knows whether it happened. Nothing was executed for this Action. See: kubectl ctrlrun inspect --key %q -n %s", key, key, s.World.Namespace))
+		}
+	}
+	for _, d := range s.Key.Receipts {
+		if d.EffectKey == key && d.Attempt > highest {
+			highest, kind, token, holder = d.Attempt, d.ActionType, d.Token, nil
+			if d.ActionUID != "" {
+				holder = &effect.Holder{Name: d.ActionName, UID: d.ActionUID}
+				if d.Principal != nil {
+					holder.Agent, holder.User = d.Principal.Agent, d.Principal.User
+				}
+			}
+		}
+	}
+	attempt := max(highest, 1)
+	status := effect.Lost(attempt, holder, kind, token, highest, *nextLoss(s, s.Effect.Record), s.Now)
+	return WriteEffect{Name: name, Key: key, Status: status, Create: s.Effect.Presence == Absent, Why: WhyLost}
+}
+
+// nextLoss numbers this loss of the record after those the chain has receipts of.
+func nextLoss(s Snapshot, record *effect.Record) *effect.Loss {
+	loss := &effect.Loss{Ordinal: 1, Seq: s.World.VerifiedSeq}
+	for _, d := range s.Key.Receipts {
+		if record != nil && d.Kind == receipt.KindStatusMissing && d.SubjectUID == record.UID {
+			loss.Ordinal = max(loss.Ordinal, d.Ordinal+1)
+		}
+	}
+	return loss
+}
+
+// wants reports whether an action that is not admitted would take that key: as it says, or as the policy says now.
+func wants(s Snapshot, a *Action, key string) bool {
+	if a.Effect != nil {
+		return a.Effect.Key == key
+	}
+	p := &pass{Snapshot: s, a: a}
+	proposal, refusal, _ := p.proposal()
+	if refusal != "" {
+		return false
+	}
+	evaluation, err := s.World.Policies.Evaluate(proposal)
+	return err == nil && evaluation.EffectKey != nil && *evaluation.EffectKey == key
+}
+
+// ambiguous waits for a person, after the record's own loss is on record.
+func ambiguous(s Snapshot, record effect.Record) Step {
+	if record.Status.Loss != nil && record.Status.Cause == effect.StatusMissing {
+		if step := receiptOfLoss(s, record); step != nil {
+			return step
+		}
+	}
+	if s.Late != nil && record.Status.Late == nil {
+		next := *record.Status
+		next.Late = &effect.Late{Name: s.Late.Name, Result: string(s.Late.Result)}
+		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyLate}
+	}
+	for _, r := range sortedResolutions(s.Resolutions) {
+		if r.Judged {
+			continue
+		}
+		reason, message := judge(s, record, r)
+		if reason == "" && (!s.Quoted.Read || s.Quoted.Name != r.QuotedName) {
+			return Read{Object: TheQuoted, Name: r.QuotedName}
+		}
+		if reason == "" {
+			reason, message = judgeQuoted(s, record, r)
+		}
+		if reason != "" {
+			return Judge{Name: r.Name, UID: r.UID, Reason: reason, Message: message}
+		}
+		next, err := record.Status.Resolve(effect.Resolution{
+			Name: r.Name, UID: r.UID, Resolver: r.Resolver, State: r.State,
+			QuotedSeq: s.Quoted.Entry.Seq, QuotedHash: r.QuotedHash, Reason: r.Reason, Evidence: r.Evidence,
+		}, s.Now)
+		if err != nil {
+			return Judge{Name: r.Name, UID: r.UID, Reason: "Mismatch", Message: err.Error()}
+		}
+		// A compare-and-set: of two people, or two operators, one settles it. The receipt follows, made from the record; a
+		// renewal waits for it.
+		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyResolve}
+	}
+	return Wait{Why: "resolution"}
+}
+
+// judge says why a resolution does not count, before its quoted receipt is looked at.
+func judge(s Snapshot, record effect.Record, r Resolution) (reason, message string) {
+	status := record.Status
+	switch {
+	case r.EffectUID != record.UID, r.Attempt != status.Attempt, r.ActionType != status.ActionType && status.ActionType != "":
+		return "Mismatch", fmt.Sprintf("It names effect uid %s, attempt %d, type %q; the record is uid %s, attempt %d, type %q. Read the effect again: kubectl ctrlrun inspect --key %q", r.EffectUID, r.Attempt, r.ActionType, record.UID, status.Attempt, status.ActionType, record.Key)
+	case !r.Created.After(s.World.AdmissionSince):
+		return "MadeWithoutAdmission", "It was created while the admission policies were not in force, so nobody can say who made it. Make it again."
+	case status.Holder != nil && (r.Resolver == status.Holder.Agent || (status.Holder.User != "" && r.Resolver == status.Holder.User)), r.Resolver == "":
+		return "SelfResolution", fmt.Sprintf("%s asked for this action and cannot say what became of it. Somebody else has to.", r.Resolver)
+	case r.State == effect.Failed && r.Evidence == "":
+		return "EvidenceMissing", "NotExecuted frees the key for another attempt. Say in spec.evidence how you know."
+	}
+	return "", ""
+}
+
+// judgeQuoted says why the receipt it quotes is not the one to be answered.
+func judgeQuoted(s Snapshot, record effect.Record, r Resolution) (reason, message string) {
+	again := fmt.Sprintf(" Read the effect and quote the receipt that is shown: kubectl ctrlrun inspect --key %q -n %s", record.Key, s.World.Namespace)
+	if s.Quoted.Entry == nil || s.Quoted.Entry.Hash != r.QuotedHash {
+		return "Mismatch", fmt.Sprintf("There is no receipt %s with hash %s.", r.QuotedName, r.QuotedHash) + again
+	}
+	d, err := receipt.Parse(*s.Quoted.Entry)
+	if err != nil {
+		return "Mismatch", fmt.Sprintf("The receipt %s cannot be read: %v.", r.QuotedName, err) + again
+	}
+	aboutIt := d.EffectKey == record.Key && d.Attempt == record.Status.Attempt && d.Result == decision.Ambiguous
+	switch {
+	case !aboutIt, d.Kind == receipt.KindStatusMissing && d.SubjectUID != record.UID, d.Kind != receipt.KindStatusMissing && d.Kind != receipt.KindAction:
+		return "Mismatch", fmt.Sprintf("The receipt %s does not say that attempt %d of effect %q is ambiguous.", r.QuotedName, record.Status.Attempt, record.Key) + again
+	case record.Status.Loss != nil && d.Seq <= record.Status.Loss.Seq:
+		return "Mismatch", fmt.Sprintf("The receipt %s is older than the loss of this record.", r.QuotedName) + again
+	}
+	return "", ""
+}
+
+// resolved brings a settled resolution on record: its receipt, its own verdict, a word on the action it was about. A record
+// that no resolution settled needs nothing.
+func resolved(s Snapshot, record effect.Record) Step {
+	resolution := record.Status.Resolution
+	if resolution != nil {
+		if step := chainHold(s); step != nil {
+			return step
+		}
+		id := receipt.Identity{Kind: receipt.KindResolution, SubjectUID: record.UID, Ordinal: record.Status.Attempt}
+		if !s.Chain.answers(id) {
+			return Read{Object: TheChain, Identity: id, Floor: resolution.QuotedSeq}
+		}
+		if s.Chain.Found == nil {
+			return Append{Head: s.Chain.Head, Document: resolutionDocument(s, record)}
+		}
+		if step := tellHolder(s, record); step != nil {
+			return step
+		}
+	}
+	for _, r := range sortedResolutions(s.Resolutions) {
+		switch {
+		case r.Judged:
+		case resolution != nil && r.UID == resolution.UID:
+			return Judge{Name: r.Name, UID: r.UID, Accepted: true, Reason: "Accepted", Message: fmt.Sprintf("It settled attempt %d of effect %q: %s. Receipt %d.", record.Status.Attempt, record.Key, record.Status.State, s.Chain.FoundLink.Seq)}
+		case resolution != nil && r.Attempt == record.Status.Attempt:
+			return Judge{Name: r.Name, UID: r.UID, Reason: "AnotherWasFirst", Message: fmt.Sprintf("%s by %s settled this attempt already: %s.", resolution.Name, resolution.Resolver, record.Status.State)}
+		default:
+			return Judge{Name: r.Name, UID: r.UID, Reason: "NotAmbiguous", Message: fmt.Sprintf("The effect is %s in attempt %d; only an Ambiguous one is resolved.", record.Status.State, record.Status.Attempt)}
+		}
+	}
+	return Done{}
+}
+
+// refuseEarly judges resolutions of an effect that is not ambiguous yet.
+func refuseEarly(s Snapshot, otherwise Step) Step {
+	for _, r := range sortedResolutions(s.Resolutions) {
+		if !r.Judged {
+			return Judge{Name: r.Name, UID: r.UID, Reason: "NotAmbiguous", Message: fmt.Sprintf("The effect is %s; only an Ambiguous one is resolved.", s.Effect.Status.State)}
+		}
+	}
+	return otherwise
+}
+
+// tellHolder marks the action whose attempt was resolved, if it is still there. It is news, not evidence.
+func tellHolder(s Snapshot, record effect.Record) Step {
+	holder := record.Status.Holder
+	if holder == nil {
+		return nil
+	}
+	if s.Holder.Presence == Unread || s.Holder.Presence == Cached {
+		return Read{Object: TheHolder, Name: holder.Name}
+	}
+	a := s.Holder.Action
+	if s.Holder.Presence == Absent || a.Resolved != nil || !admittedFor(a, &record) {
+		return nil
+	}
+	if !a.Finished() {
+		return Wait{Why: "holder"} // its own receipt is there, for the resolution quotes it; the rest follows
+	}
+	if a.State != Ambiguous {
+		return nil
+	}
+	status := a.Status
+	status.Resolved = &Resolved{Name: record.Status.Resolution.Name, Resolver: record.Status.Resolution.Resolver, State: record.Status.State}
+	return WriteAction{Name: a.Name, UID: a.UID, Status: status, Why: WhyResolved}
+}
+
+func receiptOfLoss(s Snapshot, record effect.Record) Step {
+	if step := chainHold(s); step != nil {
+		return step
+	}
+	id := receipt.Identity{Kind: receipt.KindStatusMissing, SubjectUID: record.UID, Ordinal: record.Status.Loss.Ordinal}
+	if !s.Chain.answers(id) {
+		return Read{Object: TheChain, Identity: id, Floor: record.Status.Loss.Seq}
+	}
+	if s.Chain.Found != nil {
+		return nil
+	}
+	d := aboutEffect(s, record, id)
+	d.Result, d.Reason = decision.Ambiguous, decision.StatusMissing
+	d.Message = fmt.Sprintf("The record of effect %q lost its status or was gone. Attempt %d is the highest anybody knows of; nobody knows whether it happened.", record.Key, record.Status.Attempt)
+	return Append{Head: s.Chain.Head, Document: d}
+}
+
+func resolutionDocument(s Snapshot, record effect.Record) receipt.Document {
+	r := record.Status.Resolution
+	d := aboutEffect(s, record, receipt.Identity{Kind: receipt.KindResolution, SubjectUID: record.UID, Ordinal: record.Status.Attempt})
+	d.Result = decision.Failed
+	if record.Status.State == effect.Committed {
+		d.Result = decision.Committed
+	}
+	d.Message = fmt.Sprintf("%s resolved attempt %d of effect %q: %s.", r.Resolver, record.Status.Attempt, record.Key, d.Result)
+	d.Resolver, d.ResolutionName, d.ResolutionUID = r.Resolver, r.Name, r.UID
+	d.Evidence, d.Statement = r.Evidence, r.Reason
+	d.Resolves = receipt.Link{Seq: r.QuotedSeq, Hash: r.QuotedHash}
+	return d
+}
+
+func aboutEffect(s Snapshot, record effect.Record, id receipt.Identity) receipt.Document {
+	d := base(s, id.Kind, id.SubjectUID, id.Ordinal)
+	d.EffectName, d.EffectKey, d.EffectUID = record.Name, record.Key, record.UID
+	d.Attempt, d.Token, d.ActionType = record.Status.Attempt, record.Status.Token, record.Status.ActionType
+	if h := record.Status.Holder; h != nil {
+		d.ActionName, d.ActionUID = h.Name, h.UID
+		d.Principal = &receipt.Principal{Agent: h.Agent, User: h.User}
+	}
+	return d
+}
+
+func sortedResolutions(list []Resolution) []Resolution {
+	return slices.SortedFunc(slices.Values(list), func(a, b Resolution) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.UID, b.UID))
+	})
+}
+
+// LockName is the one name under which an attempt is ended: by its executor, or by the operator when the lease is over.
+func LockName(actionUID, claimID, proposer string) string {
+	return actionUID + "." + claimID + "." + action.Speaker(proposer)
+}

@@ -1,0 +1,189 @@
+package flow
+
+import (
+	"fmt"
+	"math/big"
+
+	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+// holdsReservation reports whether the record belongs to this action. The uid alone decides: a reservation belongs to the
+// action, whichever process wrote it and whether or not its response was lost.
+func (p *pass) holdsReservation() bool {
+	r := p.Effect.Record
+	return r != nil && r.Status != nil && r.Status.Holder != nil && r.Status.Holder.UID == p.a.UID
+}
+
+// reserved answers until the effect is reserved for this action.
+func (p *pass) reserved() Step {
+	key := p.evaluation.EffectKey
+	if key == nil {
+		return p.lastReads()
+	}
+	name := action.EffectName(*key)
+	if p.Effect.Presence == Unread || p.Effect.Presence == Cached {
+		return Read{Object: TheEffect, Name: name}
+	}
+	if p.Effect.Presence == Absent {
+		if step := p.lastReads(); step != nil {
+			return step
+		}
+		// The apiserver lets one creation of this name succeed, of all processes, operators and retries. If we die right
+		// here nobody was admitted: the next pass, of whichever operator, finds the record and goes on from it.
+		return WriteEffect{Name: name, Key: *key, Status: effect.First(p.take(1)), Create: true, Why: WhyReserve}
+	}
+	r := p.Effect.Record
+	if p.holdsReservation() {
+		return nil
+	}
+	if step := p.refusedBy(r); step != nil {
+		return step
+	}
+	if r.Status.State != effect.Failed {
+		return p.inTheWay(r)
+	}
+	if step := p.predecessorDone(r); step != nil {
+		return step
+	}
+	if step := p.lastReads(); step != nil {
+		return step
+	}
+	next, err := r.Status.Renew(p.take(r.Status.Attempt + 1))
+	if err != nil {
+		return p.end(Blocked, decision.InProgress, fmt.Sprintf("The effect %q cannot be taken: %v. Nothing was executed.", r.Key, err))
+	}
+	// Guarded by the version that was read: of all who saw this failed attempt, one makes the next.
+	return WriteEffect{Name: name, Key: r.Key, Status: next, Why: WhyRenew}
+}
+
+// refusedBy answers for records that no proposal can take, whatever its holder does.
+func (p *pass) refusedBy(r *effect.Record) Step {
+	switch {
+	case r.Key != *p.evaluation.EffectKey:
+		return p.end(Blocked, decision.EffectNameCollision, fmt.Sprintf("The record of this effect's name belongs to the key %q. The two cannot be told apart by name; nothing was executed. Choose another key.", r.Key))
+	case r.Status == nil:
+		return p.end(Blocked, decision.StatusMissing, fmt.Sprintf("The record of effect %q lost its status, as a restore can do, so nobody knows whether it happened. Nothing was executed. See: kubectl ctrlrun inspect --key %q -n %s", r.Key, r.Key, p.World.Namespace))
+	case r.Status.State == effect.Committed:
+		return p.end(Blocked, decision.Duplicate, fmt.Sprintf("The effect %q is committed already, by %s in attempt %d. It is not executed again.", r.Key, r.Status.HolderName(), r.Status.Attempt))
+	case r.Status.State == effect.Ambiguous:
+		return p.end(Blocked, decision.AmbiguousEffect, fmt.Sprintf("Nobody knows whether attempt %d of effect %q happened (%s), so it is not tried again. Find out, then: kubectl ctrlrun resolve %s -n %s", r.Status.Attempt, r.Key, r.Status.Cause, r.Name, p.World.Namespace))
+	case r.Status.State == effect.Failed && p.ceilingReached(r):
+		return p.end(Blocked, decision.AttemptCeiling, fmt.Sprintf("Attempt %d of effect %q is refused: the policy's maxAttempts is %d. Nothing was executed.", r.Status.Attempt+1, r.Key, p.evaluation.Entry.MaxAttempts))
+	}
+	return nil
+}
+
+func (p *pass) ceilingReached(r *effect.Record) bool {
+	ceiling := p.evaluation.Entry.MaxAttempts
+	return ceiling > 0 && r.Status.StartedAttempts >= int64(ceiling)
+}
+
+// inTheWay answers for a record that another action holds: an orphan is released, anything else is in progress.
+func (p *pass) inTheWay(r *effect.Record) Step {
+	if p.Holder.Presence == Unread || (p.Holder.Presence == Cached && unsettled(p.Holder.Action)) {
+		return Read{Object: TheHolder, Name: r.Status.Holder.Name}
+	}
+	if step := releaseOrphan(p.Snapshot, r); step != nil {
+		return step
+	}
+	return p.end(Blocked, decision.InProgress, fmt.Sprintf("%s is executing effect %q, attempt %d. Nothing was executed for this Action. Wait for its outcome, then propose again if it is still wanted.", r.Status.Holder.Name, r.Key, r.Status.Attempt))
+}
+
+// unsettled reports whether what a cache says of a holder may yet turn into something that makes its reservation an orphan.
+func unsettled(holder *Action) bool {
+	return holder != nil && holder.Execution == nil && !holder.State.Terminal()
+}
+
+// predecessorDone answers until everything about the failed attempt is on record: its action is finished, and if a person
+// resolved it, so is the resolution. Else the renewal would take away what their receipts are made from.
+func (p *pass) predecessorDone(r *effect.Record) Step {
+	if holder := r.Status.Holder; holder != nil {
+		switch {
+		case p.Holder.Presence == Unread, p.Holder.Presence == Cached && !p.Holder.Finished():
+			return Read{Object: TheHolder, Name: holder.Name}
+		case p.Holder.Presence != Absent && !p.Holder.Finished():
+			return p.waitFor(fmt.Sprintf("It waits for %s, which made attempt %d of effect %q, to be finished.", holder.Name, r.Status.Attempt, r.Key))
+		}
+	}
+	resolution := r.Status.Resolution
+	if resolution == nil {
+		return nil
+	}
+	id := receipt.Identity{Kind: receipt.KindResolution, SubjectUID: r.UID, Ordinal: r.Status.Attempt}
+	if !p.Chain.answers(id) {
+		return Read{Object: TheChain, Identity: id, Floor: resolution.QuotedSeq}
+	}
+	if p.Chain.Found == nil {
+		return p.waitFor(fmt.Sprintf("It waits for the receipt of the resolution %s of effect %q.", resolution.Name, r.Key))
+	}
+	return nil
+}
+
+func (p *pass) waitFor(message string) Step {
+	status := p.decided(p.a.State)
+	status.Reason, status.Message = decision.WaitingForHolder, message
+	return p.write(status, WhyWait, Wait{Why: string(decision.WaitingForHolder)})
+}
+
+// lastReads answers until everything a reservation or admission rests on was read from the apiserver in this pass: the
+// approvals, which may have turned into a denial, and last the action itself.
+func (p *pass) lastReads() Step {
+	if p.required > 0 && p.Answers.Presence != Fresh {
+		return Read{Object: TheAnswers}
+	}
+	if p.Action.Presence != Fresh {
+		return Read{Object: TheAction, Name: p.a.Name}
+	}
+	return nil
+}
+
+func (p *pass) take(attempt int64) effect.Take {
+	token, err := effect.Token(*p.evaluation.EffectKey, big.NewInt(attempt))
+	if err != nil {
+		token = "" // an empty key or attempt 0: neither gets here, and the record's own rules refuse an empty token
+	}
+	user := ""
+	if p.a.User != nil {
+		user = *p.a.User
+	}
+	return effect.Take{
+		Holder:     effect.Holder{Name: p.a.Name, UID: p.a.UID, Agent: p.a.Agent, User: user},
+		ActionType: p.a.Type,
+		Began:      p.mode == AgentMode,
+		Token:      token,
+		Lease:      p.Now.Add(p.a.Lease),
+		Now:        p.Now,
+	}
+}
+
+// admit is the last check and the one write that lets a process act. It copies what the record says, so that whoever wrote
+// the reservation, the admission fits it.
+func (p *pass) admit() Step {
+	if p.required > 0 && p.Answers.Presence != Fresh {
+		return Read{Object: TheAnswers}
+	}
+	execution := Execution{Mode: p.mode, ClaimID: p.claimID, Claim: p.claim, Lease: p.Now.Add(p.a.Lease), Admitted: p.Now, Approvals: p.tally.Approved}
+	status := p.decided(Admitted)
+	p.counted(&status)
+	status.Message = "The process with this claimID may execute it, once. Its report is awaited."
+	if r := p.Effect.Record; p.evaluation.EffectKey != nil {
+		mode := map[effect.State]Mode{effect.Executing: AgentMode, effect.Reserved: OperatorMode}[r.Status.State]
+		switch {
+		case r.Key != *p.evaluation.EffectKey, mode != "" && mode != p.mode:
+			return p.end(Blocked, decision.ProposalChanged, "Between its reservation and its admission the policy or the way it is executed changed. Nothing was executed. Propose it again.")
+		case mode == "" && r.Status.State == effect.Ambiguous:
+			return p.end(Blocked, decision.StatusMissing, fmt.Sprintf("The record of effect %q lost its status before this was admitted. Nothing was executed for this Action. See: kubectl ctrlrun inspect --key %q -n %s", r.Key, r.Key, p.World.Namespace))
+		case mode == "", !p.Now.Before(r.Status.Lease):
+			return p.end(Blocked, decision.NotAdmitted, "Its reservation ran out before it was admitted. Nothing was executed. Propose it again.")
+		}
+		execution.Mode, execution.Token, execution.Lease = mode, r.Status.Token, r.Status.Lease
+		status.Effect.Attempt = r.Status.Attempt
+	}
+	status.Execution = &execution
+	// Guarded by the version of the action that was read: an action is admitted at most once, and whatever ended it
+	// meanwhile wins. If the response is lost, the next pass reads an action that is admitted, or writes this again.
+	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: WhyAdmit}
+}

@@ -1,0 +1,24 @@
+package flow
+
+import "time"
+
+// Retained is what matters for how long a finished action is kept.
+type Retained struct {
+	UID             string
+	Finished        bool
+	FinishTime      time.Time
+	HolderUID       string // of its effect's present attempt
+	EffectAmbiguous bool
+}
+
+// Retain says how long an action is still kept: for the given time, or, with keep, until something else changes. Neither
+// means that it may go.
+func Retain(r Retained, w World, now time.Time) (wait time.Duration, keep bool) {
+	switch {
+	case !r.Finished:
+		return 0, true
+	case r.EffectAmbiguous && r.HolderUID == r.UID:
+		return 0, true // somebody has to find out what happened, from this
+	}
+	return max(0, r.FinishTime.Add(w.Limits.FinishedTTL).Sub(now)), false
+}

@@ -1,0 +1,333 @@
+package flow
+
+import (
+	"fmt"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+// ending is how an admitted attempt ended, and why.
+type ending struct {
+	state   State
+	reason  decision.Reason
+	message string
+}
+
+// afterAdmission goes on with an action that one process may execute: its outcome, its record, its receipt, its end. The
+// decision stands; policies and people are not asked again.
+func afterAdmission(s Snapshot) Step {
+	a := s.Action.Action
+	if a.Effect == nil {
+		end, step := outcome(s)
+		if step != nil {
+			return step
+		}
+		return finish(s, end)
+	}
+	ours := s.Effect.Record != nil && s.Effect.HeldBy(a.UID, a.Effect.Attempt)
+	if s.Effect.Presence == Unread || (s.Effect.Presence == Cached && !ours) {
+		return Read{Object: TheEffect, Name: a.Effect.Name}
+	}
+	switch {
+	case s.Effect.Presence == Absent, s.Effect.Status == nil:
+		// The record was lost after somebody was admitted for it. It is re-created Ambiguous, and then settles this action.
+		return lost(s, a.Effect.Name, a.Effect.Key)
+	case !ours:
+		return finish(s, ending{Ambiguous, decision.StatusMissing, fmt.Sprintf("The record of effect %q no longer knows of this attempt, so nobody knows whether it happened.", a.Effect.Key)})
+	}
+	record := *s.Effect.Record
+	switch record.Status.State {
+	case effect.Reserved:
+		return releaseUnbegun(s, record)
+	case effect.Executing:
+		return settle(s, record)
+	}
+	return finish(s, endingOf(s, record))
+}
+
+// settle moves the record of an attempt that is over.
+func settle(s Snapshot, record effect.Record) Step {
+	a := s.Action.Action
+	settlement := effect.Settlement{Now: s.Now, Approvals: spent(a)}
+	if a.Execution.Mode == OperatorMode {
+		// The worker settles with what it knows. When the lease is over it is lost; both are a compare-and-set on the same
+		// record, so one of them wins.
+		due := a.Execution.Lease.Add(LapseGrace)
+		if s.Now.Before(due) {
+			return Wait{Until: due, Why: "lease"}
+		}
+		settlement.State, settlement.Cause = effect.Ambiguous, effect.ExecutorLost
+	} else {
+		end, step := outcome(s)
+		if step != nil {
+			return step
+		}
+		settlement.Outcome = &effect.Ref{Name: s.Lock.Name, UID: s.Lock.UID}
+		settlement.State = map[State]effect.State{Committed: effect.Committed, Failed: effect.Failed, Ambiguous: effect.Ambiguous}[end.state]
+		if settlement.State == effect.Ambiguous {
+			settlement.Cause = causeOf(end.reason)
+		}
+	}
+	next, err := record.Status.Settle(settlement)
+	if err != nil {
+		return Read{Object: TheEffect, Name: record.Name}
+	}
+	// If we die right here the receipt is made from the record and the outcome by whoever comes next.
+	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhySettle}
+}
+
+// releaseUnbegun frees a reservation whose executor did not begin in time: the same compare-and-set by which it would begin.
+func releaseUnbegun(s Snapshot, record effect.Record) Step {
+	if s.Now.Before(record.Status.Lease) {
+		return Wait{Until: record.Status.Lease, Why: "begin"}
+	}
+	next, err := record.Status.Release(s.Now)
+	if err != nil {
+		return Read{Object: TheEffect, Name: record.Name}
+	}
+	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
+}
+
+// outcome is what the lock says, or the step that brings somebody's outcome about. No clock decides between a report and a
+// lapse: both create the same name, and the apiserver lets one of them.
+func outcome(s Snapshot) (ending, Step) {
+	a := s.Action.Action
+	if s.Lock.Outcome == nil {
+		due := a.Execution.Lease.Add(LapseGrace)
+		if s.Now.Before(due) {
+			return ending{}, Wait{Until: due, Why: "outcome"}
+		}
+		return ending{}, DeclareLapse{ActionName: a.Name, ActionUID: a.UID, ClaimID: a.Execution.ClaimID, Proposer: a.Agent}
+	}
+	o := s.Lock.Outcome
+	inspect := fmt.Sprintf("Find out what happened, then resolve it: kubectl ctrlrun inspect %s -n %s", a.Name, s.World.Namespace)
+	switch {
+	case o.LeaseLapsed && o.Result == ReportUnknown:
+		return ending{Ambiguous, decision.LeaseLapsed, fmt.Sprintf("No report came before the lease was over at %s, so nobody knows whether it happened. %s", a.Execution.Lease.UTC().Format(time.RFC3339), inspect)}, nil
+	case o.ActionUID != a.UID, o.ClaimID != a.Execution.ClaimID, o.Reporter != a.Agent, !o.Created.After(s.World.AdmissionSince):
+		return ending{Ambiguous, decision.OutcomeNotAccepted, fmt.Sprintf("The report %s does not count: it was made by %s, or while admission was away. Nobody knows whether it happened. %s", o.Name, o.Reporter, inspect)}, nil
+	case o.Result == ReportCommitted:
+		return ending{Committed, "", "It was executed, and its executor reported success."}, nil
+	case o.Result == ReportNotExecuted:
+		return ending{Failed, "", "Its executor stated that nothing was executed. It may be proposed again."}, nil
+	}
+	return ending{Ambiguous, decision.ReportedUnknown, "Its executor does not know whether it happened. " + inspect}, nil
+}
+
+// endingOf is how the attempt ended, as its record says.
+func endingOf(s Snapshot, record effect.Record) ending {
+	status := record.Status
+	inspect := fmt.Sprintf("Find out what happened, then resolve it: kubectl ctrlrun inspect %s -n %s", s.Action.Name, s.World.Namespace)
+	switch status.State {
+	case effect.Committed:
+		return ending{Committed, "", "It was executed, and its executor reported success."}
+	case effect.Failed:
+		if n := len(status.History); n > 0 && status.History[n-1].Result == effect.NeverBegan {
+			return ending{Failed, decision.NeverBegan, "No executor began it before its lease was over. Nothing was executed. It may be proposed again."}
+		}
+		return ending{Failed, "", "Its executor stated that nothing was executed. It may be proposed again."}
+	}
+	switch status.Cause {
+	case effect.StatusMissing:
+		return ending{Ambiguous, decision.StatusMissing, "The record of its effect was lost, so nobody knows whether it happened. " + inspect}
+	case effect.ExecutorLost:
+		return ending{Ambiguous, decision.ExecutorLost, "Its executor was lost while it acted, so nobody knows whether it happened. " + inspect}
+	}
+	if s.Lock.Outcome != nil {
+		if end, step := outcome(s); step == nil && end.state == Ambiguous {
+			return end
+		}
+	}
+	return ending{Ambiguous, map[effect.Cause]decision.Reason{effect.LeaseLapsed: decision.LeaseLapsed, effect.ReportedUnknown: decision.ReportedUnknown, effect.OutcomeNotAccepted: decision.OutcomeNotAccepted}[status.Cause], "Nobody knows whether it happened. " + inspect}
+}
+
+func causeOf(reason decision.Reason) effect.Cause {
+	switch reason {
+	case decision.LeaseLapsed:
+		return effect.LeaseLapsed
+	case decision.OutcomeNotAccepted:
+		return effect.OutcomeNotAccepted
+	}
+	return effect.ReportedUnknown
+}
+
+func spent(a *Action) []string {
+	var names []string
+	for _, approval := range a.Execution.Approvals {
+		names = append(names, approval.Name)
+	}
+	return names
+}
+
+// finish appends the receipt, unless one is in the chain already, and then writes the terminal state as that receipt says
+// it: whoever wrote the receipt, receipt and action agree.
+func finish(s Snapshot, end ending) Step {
+	a := s.Action.Action
+	found, step := findReceipt(s)
+	if step != nil {
+		return step
+	}
+	if found == nil {
+		if a.Effect != nil && a.Execution.Mode == AgentMode && s.Lock.Presence == Unread {
+			return Read{Object: TheLock} // its error and output belong into the receipt
+		}
+		return Append{Head: s.Chain.Head, Document: document(s, end)}
+	}
+	status := a.Status
+	status.State = map[decision.Result]State{decision.Committed: Committed, decision.Failed: Failed, decision.Ambiguous: Ambiguous, decision.Observed: Observed}[found.Result]
+	if status.State == "" {
+		// A receipt says that this action was never admitted, which its own status disproves. Nobody knows.
+		status.State = Ambiguous
+	}
+	status.Reason, status.Message = found.Reason, found.Message
+	now, link := s.Now, s.Chain.FoundLink
+	status.FinishTime, status.Receipt = &now, &link
+	return WriteAction{Name: a.Name, UID: a.UID, Status: status, Why: WhyFinish}
+}
+
+// receiptOfUnadmitted gives an action that ended before it was admitted its receipt.
+func receiptOfUnadmitted(s Snapshot) Step {
+	a := s.Action.Action
+	found, step := findReceipt(s)
+	if step != nil {
+		return step
+	}
+	if found == nil {
+		return Append{Head: s.Chain.Head, Document: document(s, ending{a.State, a.Reason, a.Message})}
+	}
+	status := a.Status
+	link := s.Chain.FoundLink
+	status.Receipt = &link
+	return WriteAction{Name: a.Name, UID: a.UID, Status: status, Why: WhyFinish}
+}
+
+// findReceipt looks for this action's receipt from where it can be at the earliest to the end of the chain.
+func findReceipt(s Snapshot) (*receipt.Document, Step) {
+	if step := chainHold(s); step != nil {
+		return nil, step
+	}
+	a := s.Action.Action
+	id := receipt.Identity{Kind: receipt.KindAction, SubjectUID: a.UID}
+	if !s.Chain.answers(id) {
+		floor := int64(0)
+		if a.FirstSeq != nil {
+			floor = *a.FirstSeq
+		}
+		return nil, Read{Object: TheChain, Identity: id, Floor: floor}
+	}
+	return s.Chain.Found, nil
+}
+
+// chainHold answers while nothing may be appended: a chain that does not fit what is remembered of it must not grow.
+func chainHold(s Snapshot) Step {
+	for _, hold := range s.World.Holds {
+		if hold.Reason == decision.LedgerRolledBack {
+			return Wait{Why: string(hold.Reason)}
+		}
+	}
+	return nil
+}
+
+// document is the receipt of an action.
+func document(s Snapshot, end ending) receipt.Document {
+	a := s.Action.Action
+	d := base(s, receipt.KindAction, a.UID, 0)
+	d.ActionName, d.ActionUID, d.ActionType, d.ActionHash = a.Name, a.UID, a.Type, a.Hash
+	d.Principal = &receipt.Principal{Agent: a.Agent, Claims: a.Claims}
+	if a.User != nil {
+		d.Principal.User = *a.User
+	}
+	if arguments, ok := parsedArguments(a); ok {
+		d.Arguments = arguments
+	}
+	d.Resource, d.Environment = deref(a.Status.Resource), a.Environment
+	if d.Resource == "" {
+		d.Resource = deref(a.Resource)
+	}
+	if d.Environment == "" {
+		d.Environment = s.World.Environment
+	}
+	d.Decision, d.DecisionReason = a.Decision, string(a.DecisionReason)
+	if p := a.Policy; p != nil {
+		d.Policy = &receipt.Policy{Name: p.Name, Version: p.Version, Generation: p.Generation, RulesHash: p.RulesHash}
+	}
+	if e := a.Effect; e != nil {
+		d.EffectName, d.EffectKey, d.Attempt = e.Name, e.Key, e.Attempt
+		if e.Attempt > 0 && s.Effect.Record != nil {
+			d.EffectUID = s.Effect.UID
+		}
+	}
+	if a.Ask != nil {
+		d.ApprovalsRequired = int64(a.Ask.Required)
+	}
+	if x := a.Execution; x != nil {
+		d.ExecutorMode = map[Mode]receipt.Mode{AgentMode: receipt.ModeAgent, OperatorMode: receipt.ModeOperator}[x.Mode]
+		d.ClaimID, d.Token, d.AdmittedTime = x.ClaimID, x.Token, x.Admitted
+		for _, answer := range x.Approvals {
+			d.Approvals = append(d.Approvals, receipt.Approval{Approver: answer.Approver, Groups: answer.Groups, Name: answer.Name, UID: answer.UID, Time: answer.Created, Reason: answer.Reason})
+		}
+		if o := s.Lock.Outcome; o != nil {
+			d.Reporter, d.Error, d.Output = o.Reporter, o.Error, o.Output
+		}
+		if s.Late != nil {
+			d.LateOutcomeName = s.Late.Name
+		}
+	}
+	d.ProposedTime = a.Created
+	d.Result, d.Reason, d.Message = resultOf(end.state), end.reason, end.message
+	return d
+}
+
+func base(s Snapshot, kind, subject string, ordinal int64) receipt.Document {
+	return receipt.Document{
+		Kind: kind, SubjectUID: subject, Ordinal: ordinal,
+		Epoch: s.World.Epoch, ClusterID: s.World.ClusterID, Namespace: s.World.Namespace, NamespaceUID: s.World.NamespaceUID,
+		FinishedTime: s.Now,
+	}
+}
+
+func resultOf(state State) decision.Result {
+	switch state {
+	case Committed:
+		return decision.Committed
+	case Failed:
+		return decision.Failed
+	case Observed:
+		return decision.Observed
+	case Blocked:
+		return decision.Blocked
+	case Denied, Expired:
+		return decision.Denied
+	}
+	return decision.Ambiguous
+}
+
+func parsedArguments(a *Action) (map[string]any, bool) {
+	if len(a.Arguments) == 0 {
+		return map[string]any{}, true
+	}
+	v, err := canonical.Parse(a.Arguments)
+	if err != nil {
+		return nil, false
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	if encoded, err := canonical.Encode(m); err != nil || len(encoded) > action.MaxArgumentsBytes {
+		return nil, false
+	}
+	return m, true
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

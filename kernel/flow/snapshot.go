@@ -1,0 +1,308 @@
+package flow
+
+import (
+	"time"
+
+	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+// State is where an action stands.
+type State string
+
+const (
+	Pending          State = "Pending"
+	AwaitingApproval State = "AwaitingApproval"
+	Claimable        State = "Claimable"
+	Admitted         State = "Admitted"
+	Committed        State = "Committed"
+	Failed           State = "Failed"
+	Ambiguous        State = "Ambiguous"
+	Observed         State = "Observed"
+	Denied           State = "Denied"
+	Blocked          State = "Blocked"
+	Expired          State = "Expired"
+)
+
+// Terminal reports whether s never changes again.
+func (s State) Terminal() bool {
+	switch s {
+	case Committed, Failed, Ambiguous, Observed, Denied, Blocked, Expired:
+		return true
+	}
+	return false
+}
+
+// Mode is who executes.
+type Mode string
+
+const (
+	AgentMode    Mode = "Agent"
+	OperatorMode Mode = "Operator"
+)
+
+// Action is one proposal and what was concluded about it so far.
+type Action struct {
+	Name, UID string
+	Created   time.Time
+
+	Type      string
+	Arguments []byte // the JSON that is stored; empty is {}
+	Resource  *string
+	Agent     string
+	User      *string
+	Claims    map[string]any // what the apiserver vouched for beside the name; canonical values
+	ClaimID   string
+	Lease     time.Duration
+	NotAfter  *time.Time
+
+	Status
+}
+
+// Status is what was concluded about an action. A write of it replaces the whole.
+type Status struct {
+	State           State
+	Reason          decision.Reason
+	Message         string
+	FirstSeq        *int64 // nil: no status was ever written
+	Hash            string
+	Decision        decision.Decision
+	DecisionReason  decision.Reason
+	Resource        *string // that was hashed
+	Environment     string
+	Policy          *policy.Ref
+	Effect          *EffectRef
+	Ask             *Ask
+	ClaimableTime   *time.Time
+	ClaimExpiration *time.Time
+	Execution       *Execution
+	Receipt         *receipt.Link
+	FinishTime      *time.Time
+	// Resolved is set once a resolution settled the effect of this ambiguous action.
+	Resolved *Resolved
+}
+
+// EffectRef is the effect an action wants to cause, and the attempt it was admitted for.
+type EffectRef struct {
+	Name, Key string
+	Attempt   int64
+}
+
+// Ask is what people were asked. Required, Requested and Expiration are written once.
+type Ask struct {
+	Required   int
+	Counted    int
+	Requested  time.Time
+	Expiration time.Time
+}
+
+// Execution names the one process that may execute.
+type Execution struct {
+	Mode      Mode
+	ClaimID   string
+	Claim     *effect.Ref // the Claim object that carried the id; nil: the action did
+	Token     string
+	Lease     time.Time
+	Admitted  time.Time
+	Approvals []approval.Answer
+}
+
+// Resolved names the resolution that settled an ambiguous action's effect.
+type Resolved struct {
+	Name, Resolver string
+	State          effect.State
+}
+
+// Finished reports whether nothing is left to do: it is over, and its receipt is in the chain.
+func (a *Action) Finished() bool { return a.Receipt != nil }
+
+// EndedUnadmitted reports whether the action is over and nobody was ever allowed to execute it.
+func (a *Action) EndedUnadmitted() bool { return a.State.Terminal() && a.Execution == nil }
+
+// Claim is a process saying that it is here.
+type Claim struct {
+	Name, UID     string
+	ActionUID     string
+	ClaimID       string
+	ClaimableTime time.Time
+	Claimant      string
+	Created       time.Time
+}
+
+// Outcome is a report. LeaseLapsed marks the one by which the operator ends an attempt.
+type Outcome struct {
+	Name, UID   string
+	ActionUID   string
+	ClaimID     string
+	Result      OutcomeResult
+	LeaseLapsed bool
+	Reporter    string
+	Error       string
+	Output      string // JSON
+	Created     time.Time
+}
+
+// OutcomeResult is what a report states.
+type OutcomeResult string
+
+const (
+	ReportCommitted   OutcomeResult = "Committed"
+	ReportNotExecuted OutcomeResult = "NotExecuted"
+	ReportUnknown     OutcomeResult = "Unknown"
+)
+
+// Resolution is a person's statement about an ambiguous effect.
+type Resolution struct {
+	Name, UID        string
+	EffectUID        string
+	Attempt          int64
+	ActionType       string
+	State            effect.State // Committed, or Failed for not executed
+	QuotedName       string
+	QuotedHash       string
+	Resolver         string
+	Reason, Evidence string
+	Created          time.Time
+	Judged           bool // has its verdict already
+}
+
+// Presence says what is known of an object.
+type Presence int
+
+const (
+	// Unread: nobody looked.
+	Unread Presence = iota
+	// Cached: it was seen in a cache. It exists or did, and it may have changed since.
+	Cached
+	// Fresh: the apiserver gave it in this pass.
+	Fresh
+	// Absent: the apiserver said in this pass that there is none, or that the name belongs to another uid. A cache never
+	// says this.
+	Absent
+)
+
+// ActionRead is an action as far as it is known.
+type ActionRead struct {
+	Presence
+	*Action
+}
+
+// EffectRead is an effect as far as it is known.
+type EffectRead struct {
+	Presence
+	*effect.Record
+}
+
+// OutcomeRead is an outcome as far as it is known.
+type OutcomeRead struct {
+	Presence
+	*Outcome
+}
+
+// AnswersRead are the approvals of an action: all that a cache holds, or all there are.
+type AnswersRead struct {
+	Presence
+	Answers []approval.Answer
+}
+
+// ClaimsRead are the claims of an action, likewise.
+type ClaimsRead struct {
+	Presence
+	Claims []Claim
+}
+
+// ChainRead is what a fold of the chain said about one identity.
+type ChainRead struct {
+	// Read is false until a fold answered for Identity.
+	Read     bool
+	Identity receipt.Identity
+	// Head is where the fold ended: the next receipt goes to the seq after it.
+	Head receipt.Link
+	// Found is the receipt of that identity, nil if there is none up to Head.
+	Found *receipt.Document
+	// FoundLink is its place.
+	FoundLink receipt.Link
+}
+
+func (c ChainRead) answers(id receipt.Identity) bool { return c.Read && c.Identity == id }
+
+// KeyRead is everything of a namespace that may know about one effect: all unfinished actions, and the receipts of that
+// effect. Read only when its record was lost.
+type KeyRead struct {
+	Read     bool
+	Actions  []Action
+	Receipts []receipt.Document
+}
+
+// QuotedRead is the receipt a resolution quotes.
+type QuotedRead struct {
+	Read bool
+	Name string
+	// Entry is nil if there is no such receipt.
+	Entry *receipt.Entry
+}
+
+// Hold is a reason to decide nothing for now. Since is when it began, by the same clock as Now.
+type Hold struct {
+	Reason  decision.Reason
+	Message string
+	Since   time.Time
+}
+
+// Limits are the numbers of a namespace's settings.
+type Limits struct {
+	ApprovalTTL time.Duration
+	MaxLease    time.Duration
+	FinishedTTL time.Duration
+}
+
+// World is what holds for everything in one namespace.
+type World struct {
+	ClusterID      string
+	Namespace      string
+	NamespaceUID   string
+	Environment    string
+	Epoch          int64
+	AdmissionSince time.Time
+	Limits         Limits
+	Policies       *policy.Set
+	// VerifiedSeq is a seq of the chain that this process has verified: a floor for what is yet to be appended.
+	VerifiedSeq int64
+	Holds       []Hold
+}
+
+// Executor is what executes an action type in the operator's stead of the agent. There is none unless one is configured.
+type Executor struct{ Name, Hash string }
+
+// Snapshot is one look at the world, with one subject: an action, or an effect. Everything Next may consider is in it,
+// time included, so that the same snapshot always gives the same step.
+type Snapshot struct {
+	Now   time.Time
+	World World
+
+	// Action is the subject; or Effect is, and Action stays Unread.
+	Action ActionRead
+	Effect EffectRead
+	// EffectName and EffectKey name the subject effect where there may be no record of it.
+	EffectName, EffectKey string
+
+	// Holder is the action that the record's holder names.
+	Holder   ActionRead
+	Answers  AnswersRead
+	Claims   ClaimsRead
+	Executor *Executor
+	// Lock is the outcome that bears the one name which ends the attempt: of the admitted claim, or before that of the
+	// action's own.
+	Lock OutcomeRead
+	// Late is a report that lost against the lock.
+	Late  *Outcome
+	Chain ChainRead
+	Key   KeyRead
+
+	// Resolutions of the subject effect.
+	Resolutions []Resolution
+	Quoted      QuotedRead
+}

@@ -1,0 +1,164 @@
+package flow
+
+import (
+	"fmt"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/decision"
+)
+
+// Verdict is what the condition Accepted of a statement says. The zero Verdict says nothing yet.
+type Verdict struct {
+	Accepted bool
+	Reason   string
+	Message  string
+}
+
+// Given reports whether there is a verdict.
+func (v Verdict) Given() bool { return v.Reason != "" }
+
+func refused(reason, format string, args ...any) Verdict {
+	return Verdict{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func accepted(format string, args ...any) Verdict {
+	return Verdict{Accepted: true, Reason: "Accepted", Message: fmt.Sprintf(format, args...)}
+}
+
+// JudgeAnswer is the verdict on one approval of an action, nil if there is none of that name and uid. What admits is the
+// count in the action's own pass; this tells the person.
+func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admissionSince time.Time) Verdict {
+	if a == nil || a.UID != answer.ActionUID {
+		return refused("ActionNotFound", "There is no Action of that name with uid %s. It may be finished and gone; its receipt says how.", answer.ActionUID)
+	}
+	if a.Execution != nil {
+		for _, spent := range a.Execution.Approvals {
+			if spent.UID == answer.UID {
+				return accepted("It was spent by the admission of %s.", a.Name)
+			}
+		}
+	}
+	if a.Ask == nil {
+		switch {
+		case a.State.Terminal():
+			return refused("ActionFinished", "%s is over: %s.", a.Name, a.State)
+		case a.Execution != nil, a.State == Claimable:
+			return refused("NotRequired", "The policy allows %s without asking anybody.", a.Name)
+		}
+		return Verdict{} // not decided yet
+	}
+	q := approval.Question{
+		ActionUID: a.UID, ActionType: a.Type, Hash: a.Hash, Agent: a.Agent, User: a.User,
+		Expiration: a.Ask.Expiration, AdmissionSince: admissionSince, Required: a.Ask.Required,
+	}
+	if a.Effect != nil {
+		q.Key = &a.Effect.Key
+	}
+	tally := q.Count(all)
+	refusal, counted := tally.Refusals[answer.UID]
+	if !counted {
+		return Verdict{}
+	}
+	switch refusal {
+	case approval.Counts:
+	case approval.Mismatch:
+		return refused(string(refusal), "It names %s; %s is %s. Nothing was approved. Read the Action again: kubectl ctrlrun approve %s", describe(answer.ActionType, answer.Hash, answer.Key), a.Name, describe(a.Type, a.Hash, q.Key), a.Name)
+	case approval.Expired:
+		return refused(string(refusal), "It came after %s, when the question had expired.", a.Ask.Expiration.UTC().Format(time.RFC3339))
+	case approval.SelfApproval:
+		return refused(string(refusal), "%s asked for this action and cannot answer for it. Somebody else has to.", answer.Approver)
+	case approval.DuplicateApprover:
+		return refused(string(refusal), "%s has approved it already; one person counts once.", answer.Approver)
+	case approval.MadeWithoutAdmission:
+		return refused(string(refusal), "It was created while the admission policies were not in force, so nobody can say who made it. Make it again.")
+	default:
+		return refused(string(refusal), "It does not count.")
+	}
+	if !answer.Approved {
+		if a.Execution != nil {
+			return refused("ActionFinished", "%s was admitted before this came.", a.Name)
+		}
+		if a.State == Denied && a.Reason == decision.ApprovalDenied {
+			return accepted("%s is denied by it.", a.Name)
+		}
+		if a.State.Terminal() {
+			return refused("ActionFinished", "%s was over before this came: %s.", a.Name, a.State)
+		}
+		return Verdict{} // the action's pass turns it into a denial, or was faster
+	}
+	for _, approved := range tally.Approved {
+		if approved.UID != answer.UID {
+			continue
+		}
+		if a.Execution != nil || a.State.Terminal() {
+			return refused("ActionFinished", "%s was over, or admitted without it, before this could count: %s.", a.Name, a.State)
+		}
+		return accepted("It counts: %d of %d.", len(tally.Approved), a.Ask.Required)
+	}
+	return refused("NotRequired", "%d of %d people had approved it already.", len(tally.Approved), a.Ask.Required)
+}
+
+func describe(kind, hash string, key *string) string {
+	effect := "no effect key"
+	if key != nil {
+		effect = fmt.Sprintf("effect key %q", *key)
+	}
+	return fmt.Sprintf("type %q, hash %s, %s", kind, hash, effect)
+}
+
+// JudgeClaim is the verdict on one claim.
+func JudgeClaim(a *Action, c Claim, admissionSince time.Time) Verdict {
+	if a == nil || a.UID != c.ActionUID {
+		return refused("ActionNotFound", "There is no Action of that name with uid %s.", c.ActionUID)
+	}
+	if x := a.Execution; x != nil {
+		if x.Claim != nil && x.Claim.UID == c.UID {
+			return accepted("Its process was admitted. It has until %s.", x.Lease.UTC().Format(time.RFC3339))
+		}
+		return refused("AnotherWasFirst", "Another process was admitted for %s. Do not execute anything.", a.Name)
+	}
+	if a.State.Terminal() {
+		return refused("ActionFinished", "%s is over: %s (%s). Do not execute anything.", a.Name, a.State, a.Reason)
+	}
+	switch reason := ClaimCounts(a, c, admissionSince); reason {
+	case "":
+		return Verdict{} // the action's pass admits it, or an older one
+	case "NotTheAgent":
+		return refused(reason, "%s proposed %s; only that identity may execute it.", a.Agent, a.Name)
+	case "MadeWithoutAdmission":
+		return refused(reason, "It was created while the admission policies were not in force. Claim again.")
+	case "NotClaimable":
+		return refused(reason, "%s is %s, and what it quotes is not the present claimableTime. Read the Action and claim again.", a.Name, a.State)
+	default:
+		return refused(reason, "It does not count.")
+	}
+}
+
+// JudgeOutcome is the verdict on one outcome. One that counts gets none: its Action says it.
+func JudgeOutcome(a *Action, o Outcome) Verdict {
+	if a == nil || a.UID != o.ActionUID {
+		return refused("ActionNotFound", "There is no Action of that name with uid %s.", o.ActionUID)
+	}
+	lock := func(claimID string) bool { return o.Name == LockName(a.UID, claimID, a.Agent) }
+	if a.Execution == nil {
+		if lock(a.ClaimID) && o.ClaimID == a.ClaimID {
+			return Verdict{}
+		}
+		if !a.State.Terminal() {
+			return Verdict{}
+		}
+		return refused("NotAdmitted", "%s was never admitted, so there is nothing to report.", a.Name)
+	}
+	switch {
+	case o.Name == "late."+LockName(a.UID, a.Execution.ClaimID, a.Agent):
+		return refused("LateReport", "The lease had been declared lapsed before it came. It settles nothing, and is shown to whoever resolves the effect.")
+	case !lock(a.Execution.ClaimID):
+		return refused("NotAdmitted", "Another process was admitted for %s. A process that was not has nothing to report.", a.Name)
+	case o.LeaseLapsed:
+		return Verdict{}
+	case o.Reporter != a.Agent:
+		return refused("NotTheAgent", "%s was admitted to %s. This report ended the attempt, but says nothing about it.", a.Name, a.Agent)
+	}
+	return Verdict{}
+}
