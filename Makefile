@@ -46,7 +46,7 @@ test-unit: ## Run the tests that need no control plane
 test-integration: build ## Run the tests on a real kube-apiserver and etcd
 	@$(ASSETS); set -x; \
 	$(GO) test -race -p 1 -timeout 10m ./test/testenv; \
-	$(GO) test -race -p 1 -timeout 60m -v ./test/e2e/... -ginkgo.no-color -ginkgo.succinct -ginkgo.fail-on-pending -ginkgo.randomize-all
+	$(GO) test -race -p 1 -timeout 60m -v ./test/e2e/... -ginkgo.no-color -ginkgo.fail-on-pending -ginkgo.randomize-all
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)
