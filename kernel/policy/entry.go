@@ -278,7 +278,9 @@ func (p *parser) rule(v any, path string) (Rule, bool) {
 		return Rule{}, false
 	}
 	ok = p.keys(m, path, []string{"when", "decision"}, func(key string) string {
-		if _, err := grammar.ParseCondition(key, []any{}); err == nil {
+		_, notList := grammar.ParseCondition(key, []any{})
+		_, notInteger := grammar.ParseCondition(key, new(big.Int))
+		if notList == nil || notInteger == nil {
 			return "the condition " + strconv.Quote(clip(key)) + " stands beside when; indent it below when"
 		}
 		return ""

@@ -100,7 +100,7 @@ func (s *Set) unknown(p action.Proposal) string {
 	}
 	in := ""
 	if s.namespace != "" {
-		in = fmt.Sprintf(" of namespace %q", s.namespace)
+		in = " of namespace " + quoted(s.namespace)
 	}
 	if s.sources == 0 {
 		if in == "" {
