@@ -23,9 +23,7 @@ func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string
 	}
 	var sources []policy.Source
 	for i := range list.Items {
-		if source, ok := policySource(&list.Items[i]); ok {
-			sources = append(sources, source)
-		}
+		sources = append(sources, policySource(&list.Items[i]))
 	}
 	proposal, err := ProposalOf(object, c.environment(ctx))
 	if err != nil {
@@ -38,14 +36,20 @@ func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string
 	return *result.EffectKey, true
 }
 
-func policySource(p *v1alpha1.ActionPolicy) (policy.Source, bool) {
-	value, err := canonical.Parse(p.Spec.Raw)
-	if err != nil {
-		return policy.Source{}, false
+// policySource is a policy as the operator judges it: what is stored, not what Go types keep of it.
+func policySource(p *v1alpha1.ActionPolicy) policy.Source {
+	var actions any
+	if value, err := canonical.Parse(p.Spec.Raw); err == nil {
+		if spec, ok := value.(map[string]any); ok {
+			actions = spec["actions"]
+		}
 	}
-	spec, _ := value.(map[string]any)
-	entries, _ := policy.ParseActions(spec["actions"])
-	return policy.Source{Name: p.Name, Generation: p.Generation, Actions: entries}, true
+	version := ""
+	if p.Spec.Version != nil {
+		version = *p.Spec.Version
+	}
+	source, _ := policy.NewSource(p.Name, version, p.Generation, actions)
+	return source
 }
 
 // environment of the namespace. Without the right to read it the default is taken: it is not part of a key.

@@ -38,9 +38,6 @@ spec:
       - when: {amount_gte: 1, amount_lte: 500000}
         decision: approve
       - decision: deny
-    # Reading changes nothing, so it needs no effect.
-    customer.read:
-      decision: allow
 ---
 # For agents: propose, claim, report. Bind it to the ServiceAccount of the agent.
 apiVersion: rbac.authorization.k8s.io/v1

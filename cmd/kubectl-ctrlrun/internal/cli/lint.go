@@ -2,13 +2,10 @@ package cli
 
 import (
 	"fmt"
-	"sort"
 
 	"github.com/spf13/cobra"
 
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
-	"ctrlrun.dev/operator/kernel/action"
-	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/policy"
 )
 
@@ -80,38 +77,29 @@ func (a *app) lint(paths []string, walk recursion) error {
 	return nil
 }
 
-// conflicts finds actions that two policies define differently. The rule itself is the kernel's: it is asked with a
-// proposal of each action, and a conflict is its answer policy_conflict.
+// conflicts finds actions that two policies of one namespace define differently: every proposal of them would be denied.
 func conflicts(files []policyFile) []policy.Finding {
-	var sources []policy.Source
-	owners := map[string][]policyFile{}
-	for _, file := range files {
-		if !file.valid() {
-			continue
-		}
-		sources = append(sources, policy.Source{Name: file.label(), Version: file.document.Version, Actions: file.document.Actions})
-		for name := range file.document.Actions {
-			owners[name] = append(owners[name], file)
-		}
-	}
-	set := policy.NewSet(sources)
+	type place struct{ namespace, action string }
+	first := map[place]policyFile{}
 	var findings []policy.Finding
-	for name, defined := range owners {
-		if len(defined) < 2 {
-			continue
+	for _, file := range files {
+		for _, name := range sortedKeys(file.document.Actions) {
+			at := place{file.document.Namespace, name}
+			earlier, known := first[at]
+			if !known {
+				first[at] = file
+				continue
+			}
+			if file.document.Actions[name].Equal(earlier.document.Actions[name]) {
+				continue
+			}
+			line, column := actionPosition(file.data, name)
+			findings = append(findings, policy.Finding{
+				File: file.name, Line: line, Column: column, Path: fmt.Sprintf("actions[%q]", name),
+				Message: fmt.Sprintf("%s defines this action differently, so every proposal of it would be denied (policy_conflict); keep one of them", earlier.label()),
+			})
 		}
-		probe := action.Proposal{Name: name, Arguments: map[string]any{}, Principal: action.Principal{Agent: "lint"}, Environment: "production"}
-		if result, err := set.Evaluate(probe); err != nil || result.Reason != decision.PolicyConflict {
-			continue
-		}
-		last := defined[len(defined)-1]
-		line, column := actionPosition(last.data, name)
-		findings = append(findings, policy.Finding{
-			File: last.name, Line: line, Column: column, Path: fmt.Sprintf("actions[%q]", name),
-			Message: fmt.Sprintf("action %q is defined differently in %s: every proposal of it would be denied (policy_conflict); keep one definition", name, defined[0].label()),
-		})
 	}
-	sort.Slice(findings, func(i, j int) bool { return findings[i].Path < findings[j].Path })
 	return findings
 }
 

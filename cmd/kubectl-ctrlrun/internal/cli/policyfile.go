@@ -33,16 +33,7 @@ func (f policyFile) label() string {
 }
 
 // valid reports whether the policy has no error; warnings are allowed.
-func (f policyFile) valid() bool { return !hasErrors(f.findings) }
-
-func hasErrors(findings []policy.Finding) bool {
-	for _, finding := range findings {
-		if !finding.Warning {
-			return true
-		}
-	}
-	return false
-}
+func (f policyFile) valid() bool { return !policy.HasErrors(f.findings) }
 
 // readPolicies reads every named file, and with recursive every YAML or JSON file below a named directory. Of what a
 // directory holds only policies are taken; a file named by the user must be one.
@@ -232,7 +223,7 @@ func policySet(files []policyFile) (*policy.Set, error) {
 				problems = append(problems, finding.String())
 			}
 		}
-		sources = append(sources, policy.Source{Name: file.label(), Version: file.document.Version, Actions: file.document.Actions})
+		sources = append(sources, file.document.Source(file.label()))
 	}
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("the policy is not valid:\n%s", strings.Join(problems, "\n"))

@@ -72,7 +72,11 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// suggestionDistance is how many typing errors a suggested command may be away; cobra's default, which it sets too late.
+const suggestionDistance = 2
+
 func unknownCommand(cmd *cobra.Command, name string) error {
+	cmd.SuggestionsMinimumDistance = suggestionDistance
 	if near := cmd.SuggestionsFor(name); len(near) > 0 {
 		return exit.Errorf(exit.Usage, "unknown command %q for %q: did you mean %s?", name, cmd.CommandPath(), strings.Join(near, " or "))
 	}

@@ -60,42 +60,6 @@ func actionPosition(data []byte, name string) (line, column int) {
 	return key.Line, key.Column
 }
 
-// blockStyle undoes the JSON look of a document, so that what convert writes can be read and edited.
-func blockStyle(node *yaml.Node) {
-	if node.Kind == yaml.MappingNode || node.Kind == yaml.SequenceNode {
-		node.Style &^= yaml.FlowStyle
-	}
-	if node.Kind == yaml.MappingNode {
-		for i := 0; i < len(node.Content); i += 2 {
-			node.Content[i].Style &^= yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle
-		}
-	}
-	for _, child := range node.Content {
-		blockStyle(child)
-	}
-}
-
-func scalar(value string) *yaml.Node {
-	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: value}
-}
-
-func mapping(pairs ...*yaml.Node) *yaml.Node {
-	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: pairs}
-}
-
-func encodeYAML(node *yaml.Node) ([]byte, error) {
-	var b bytes.Buffer
-	enc := yaml.NewEncoder(&b)
-	enc.SetIndent(2)
-	if err := enc.Encode(node); err != nil {
-		return nil, err
-	}
-	if err := enc.Close(); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
 var integerToken = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 
 // jsonOf writes a YAML node as JSON, token for token: an integer of any size stays what it is, and whatever JSON has no

@@ -1,0 +1,57 @@
+package client
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+)
+
+func TestOutputsThatCannotBeStoredAreLeftOut(t *testing.T) {
+	for name, test := range map[string]struct {
+		in   string
+		want string
+		ok   bool
+	}{
+		"an object, made canonical": {`{ "b": 1, "a": "x" }`, `{"a":"x","b":1}`, true},
+		"a string":                  {`"done"`, `"done"`, true},
+		"nothing":                   {``, ``, false},
+		"text":                      {`refunded!`, ``, false},
+		"a fraction":                {`{"rate":0.5}`, ``, false},
+		"a number beyond 64 bits":   {`{"n":123456789012345678901}`, ``, false},
+		"too large":                 {`"` + strings.Repeat("x", maxOutput) + `"`, ``, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := storableOutput([]byte(test.in))
+			if ok != test.ok || ok && string(got) != test.want {
+				t.Errorf("got %q, %t", got, ok)
+			}
+		})
+	}
+}
+
+func TestErrorsAreCutAtACharacter(t *testing.T) {
+	if got := cut("short", maxError); got != "short" {
+		t.Errorf("a short text became %q", got)
+	}
+	for n := range 8 {
+		got := cut("aé東𝄞", n)
+		if len(got) > n || !utf8.ValidString(got) {
+			t.Errorf("cut to %d: %q", n, got)
+		}
+	}
+}
+
+// The name is a lock: it must be the one the operator creates for the same attempt, and no other attempt's.
+func TestLockName(t *testing.T) {
+	action := &v1alpha1.Action{}
+	action.UID = types.UID("5f1c0000-0000-4000-8000-000000000001")
+	got := LockName(action, claimA, "system:serviceaccount:payments:refund-agent")
+	want := "5f1c0000-0000-4000-8000-000000000001." + claimA + ".system-serviceaccount-payments-refund-agent"
+	if got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"errors"
+	"testing"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/client"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+)
+
+func standing(state v1alpha1.ActionState, reason string) *v1alpha1.Action {
+	return &v1alpha1.Action{Status: v1alpha1.ActionStatus{State: state, Reason: reason}}
+}
+
+func TestExitCodesOfEnds(t *testing.T) {
+	for name, test := range map[string]struct {
+		action *v1alpha1.Action
+		want   exit.Code
+	}{
+		"committed":               {standing(v1alpha1.ActionCommitted, ""), 0},
+		"denied":                  {standing(v1alpha1.ActionDenied, "rule[2]"), 3},
+		"committed already":       {standing(v1alpha1.ActionBlocked, "duplicate"), 4},
+		"in progress":             {standing(v1alpha1.ActionBlocked, "in_progress"), 5},
+		"awaiting approval":       {standing(v1alpha1.ActionAwaitingApproval, ""), 5},
+		"admitted":                {standing(v1alpha1.ActionAdmitted, ""), 5},
+		"ambiguous":               {standing(v1alpha1.ActionAmbiguous, "lease_lapsed"), 6},
+		"blocked by an ambiguous": {standing(v1alpha1.ActionBlocked, "ambiguous"), 6},
+		"failed":                  {standing(v1alpha1.ActionFailed, ""), 7},
+		"expired":                 {standing(v1alpha1.ActionExpired, "approval_expired"), 8},
+		"withdrawn":               {standing(v1alpha1.ActionBlocked, "withdrawn"), 1},
+		"out of attempts":         {standing(v1alpha1.ActionBlocked, "attempt_ceiling"), 1},
+		"no state yet":            {standing("", ""), 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := exit.Of(ended(test.action)); got != test.want {
+				t.Errorf("exit code %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestExitCodesOfCalls(t *testing.T) {
+	action := standing(v1alpha1.ActionAdmitted, "")
+	for name, test := range map[string]struct {
+		err  error
+		want exit.Code
+	}{
+		"done":                          {nil, 0},
+		"unknown":                       {&client.UnknownError{Action: action}, 6},
+		"unknown beside another error":  {errors.Join(errors.New("x"), &client.UnknownError{Action: action}), 6},
+		"unknown, because it was ended": {&client.UnknownError{Action: action, Err: &client.EndedError{Action: standing(v1alpha1.ActionCommitted, "")}}, 6},
+		"admitted elsewhere":            {&client.ElsewhereError{Action: action}, 5},
+		"still waiting":                 {&client.WaitingError{Action: action}, 5},
+		"withdrawn":                     {&client.WaitingError{Action: action, Withdrawn: true}, 1},
+		"too late":                      {&client.LeaseError{Action: action}, 7},
+		"refused":                       {&client.RefusedError{What: "x", Err: errors.New("y")}, 9},
+		"gone":                          {&client.GoneError{Name: "x"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := exit.Of(coded(test.err)); got != test.want {
+				t.Errorf("exit code %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// An end that nobody knows must never look like success, whatever state the Action seems to have.
+func TestUnknownNeverExitsZero(t *testing.T) {
+	for _, state := range []v1alpha1.ActionState{"", v1alpha1.ActionCommitted, v1alpha1.ActionAdmitted, v1alpha1.ActionObserved} {
+		if code := exit.Of(coded(&client.UnknownError{Action: standing(state, "")})); code != exit.Unknown {
+			t.Errorf("unknown with state %q exits %d", state, code)
+		}
+	}
+}
