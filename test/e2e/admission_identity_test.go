@@ -86,6 +86,21 @@ var _ = Describe("The identity of a statement", func() {
 			})
 		}
 
+		It("is filled in by a server-side apply as by a create, and another one changes nothing", func(ctx SpecContext) {
+			u := k.meddler(s)
+			if k.policy == "ctrlrun-ledgeracceptances" {
+				Expect(env.Allow(ctx, "", u, rbacv1.PolicyRule{
+					APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"ledgers"}, Verbs: []string{"govern"},
+				})).To(Succeed())
+			}
+			o := k.valid(s, u)
+			Expect(apply(ctx, env.Client(u), "kubectl", o.DeepCopy())).To(Succeed())
+			now := identityOnly(o)
+			Expect(env.Client(u).Get(ctx, client.ObjectKeyFromObject(o), now)).To(Succeed())
+			Expect(get(now, k.at(k.identity)...)).To(Equal(u.Name))
+			Expect(apply(ctx, env.Client(u), "kubectl", o.DeepCopy())).To(Succeed())
+		})
+
 		It("is refused in a server-side apply as in a create", func(ctx SpecContext) {
 			o := k.valid(s, k.meddler(s))
 			set(o, "somebody-else", k.at(k.identity)...)

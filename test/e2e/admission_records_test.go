@@ -241,6 +241,9 @@ var _ = Describe("A namespace that ends", func() {
 		}
 		Expect(env.Admin().Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})).To(Succeed())
 
+		set(all[0], fields{"state": "Blocked", "reason": "namespace_terminating"}, "status")
+		Expect(env.Client(operator).Status().Update(ctx, all[0])).To(Succeed())
+
 		// The apiserver's admission sees namespaces by a watch.
 		Eventually(func() error { return wildcard.Delete(ctx, all[0]) }).WithTimeout(10 * time.Second).Should(Succeed())
 		for _, o := range all[1:] {
