@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +19,8 @@ const maxStatements = 99
 func StatementName(subject, username string) string { return subject + "." + action.Speaker(username) }
 
 // CreateStatement creates a statement under name, or name.2, name.3 if earlier tries of the same speaker have it. own
-// recognises the statement in an object that is there already: what a lost response left.
+// recognises the statement in an object that is there already: what a lost response left. Somebody who may not read what is
+// there takes the next name: to say the same twice is harmless, for a statement counts once.
 func (c *Client) CreateStatement(ctx context.Context, statement kube.Object, name string, own func(kube.Object) bool) error {
 	kind := c.groupResource(statement).Resource
 	for i := 1; i <= maxStatements; i++ {
@@ -27,6 +29,10 @@ func (c *Client) CreateStatement(ctx context.Context, statement kube.Object, nam
 			statement.SetName(fmt.Sprintf("%s.%d", name, i))
 		}
 		existing, err := c.createOrRead(ctx, statement)
+		var unreadable *unreadableError
+		if errors.As(err, &unreadable) {
+			continue
+		}
 		if err != nil {
 			return refusal("create "+kind+" "+statement.GetName(), err)
 		}
@@ -37,6 +43,15 @@ func (c *Client) CreateStatement(ctx context.Context, statement kube.Object, nam
 	return fmt.Errorf("there are %d %ss named %s and more: something is repeating them", maxStatements, kind, name)
 }
 
+// unreadableError says that a name is taken by something the client may not read.
+type unreadableError struct{ err error }
+
+func (e *unreadableError) Error() string {
+	return "the name is taken, and what has it cannot be read: " + e.err.Error()
+}
+
+func (e *unreadableError) Unwrap() error { return e.err }
+
 // createOrRead creates object, repeating until there is an answer, and fills it in. If the name is taken it returns what has
 // it instead.
 func (c *Client) createOrRead(ctx context.Context, object kube.Object) (kube.Object, error) {
@@ -46,25 +61,32 @@ func (c *Client) createOrRead(ctx context.Context, object kube.Object) (kube.Obj
 		attempt := object.DeepCopyObject().(kube.Object)
 		err := c.kube.Create(ctx, attempt)
 		if err == nil {
-			object.SetUID(attempt.GetUID())
-			object.SetResourceVersion(attempt.GetResourceVersion())
-			object.SetCreationTimestamp(attempt.GetCreationTimestamp())
+			adopt(object, attempt)
 			return nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return err
 		}
-		// The object may be deleted between the two requests; then the create is simply repeated.
-		if readErr := c.kube.Get(ctx, kube.ObjectKeyFromObject(object), attempt); readErr != nil {
-			if apierrors.IsNotFound(readErr) {
-				return apierrors.NewServerTimeout(c.groupResource(object), "create", 1)
-			}
-			return readErr
+		err = c.kube.Get(ctx, kube.ObjectKeyFromObject(object), attempt)
+		switch {
+		case apierrors.IsNotFound(err):
+			// Deleted between the two requests: the create is simply repeated.
+			return apierrors.NewServerTimeout(c.groupResource(object), "create", 1)
+		case apierrors.IsForbidden(err):
+			return &unreadableError{err: err}
+		case err != nil:
+			return err
 		}
 		existing = attempt
-		object.SetUID(attempt.GetUID())
-		object.SetResourceVersion(attempt.GetResourceVersion())
+		adopt(object, attempt)
 		return nil
 	})
 	return existing, err
+}
+
+// adopt gives object the identity of what is stored, so that it can be followed.
+func adopt(object, stored kube.Object) {
+	object.SetUID(stored.GetUID())
+	object.SetResourceVersion(stored.GetResourceVersion())
+	object.SetCreationTimestamp(stored.GetCreationTimestamp())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +34,9 @@ func (a *app) waitAccepted(ctx context.Context, s *session, statement kube.Objec
 			if !open {
 				return exit.Errorf(exit.Waiting, "%s was created, but nobody has judged it for %s: %s", statement.GetName(), timeout, silentNote)
 			}
+			if apierrors.IsForbidden(update.Err) {
+				return exit.Errorf(exit.Waiting, "%s was created, but you may not read whether it counts: %w", statement.GetName(), update.Err)
+			}
 			if update.Err != nil {
 				return explain(update.Err)
 			}
@@ -48,7 +52,7 @@ func (a *app) waitAccepted(ctx context.Context, s *session, statement kube.Objec
 	}
 }
 
-const silentNote = "the operator has not answered; is it running? kubectl get deployment -A -l app.kubernetes.io/name=ctrlrun-operator"
+const silentNote = "the operator has not answered; is it running? kubectl get pods -A -l app.kubernetes.io/name=ctrlrun,app.kubernetes.io/component=operator"
 
 func conditionsOf(statement kube.Object) []metav1.Condition {
 	switch s := statement.(type) {

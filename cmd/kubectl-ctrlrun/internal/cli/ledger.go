@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -26,7 +26,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 }
 
 func (a *app) ledgerAcceptCommand() *cobra.Command {
-	var head, reason string
+	var head, reason, uid string
 	var yes bool
 	cmd := &cobra.Command{
 		Use:     "accept NAMESPACE --head SEQ:HASH --reason TEXT",
@@ -52,26 +52,38 @@ func (a *app) ledgerAcceptCommand() *cobra.Command {
 					return err
 				}
 			}
-			return a.acceptLedger(cmd.Context(), s, args[0], link, reason)
+			namespace, err := s.namespaceUID(cmd.Context(), args[0], uid)
+			if err != nil {
+				return err
+			}
+			return a.acceptLedger(cmd.Context(), s, namespace, link, reason)
 		},
 	}
 	cmd.Flags().StringVar(&head, "head", "", "the head to accept, as SEQ:HASH")
 	cmd.Flags().StringVar(&reason, "reason", "", "what happened, in your own words; kept in the receipt")
+	cmd.Flags().StringVar(&uid, "namespace-uid", "", "uid of the namespace, for those who may not read it")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	_ = cmd.MarkFlagRequired("head")
 	_ = cmd.MarkFlagRequired("reason")
 	return cmd
 }
 
-func (a *app) acceptLedger(ctx context.Context, s *session, name string, head receipt.Link, reason string) error {
+// namespaceUID names the namespace as it is now: a head is not accepted for one that was deleted and made again since.
+func (s *session) namespaceUID(ctx context.Context, name, given string) (v1alpha1.ObjectReference, error) {
+	if given != "" {
+		return v1alpha1.ObjectReference{Name: name, UID: types.UID(given)}, nil
+	}
 	var namespace corev1.Namespace
 	if err := s.kube.Get(ctx, kube.ObjectKey{Name: name}, &namespace); err != nil {
-		return explain(err)
+		return v1alpha1.ObjectReference{}, explain(err)
 	}
+	return v1alpha1.ObjectReference{Name: name, UID: namespace.UID}, nil
+}
+
+func (a *app) acceptLedger(ctx context.Context, s *session, namespace v1alpha1.ObjectReference, head receipt.Link, reason string) error {
 	acceptance := &v1alpha1.LedgerAcceptance{
-		ObjectMeta: metav1.ObjectMeta{},
 		Spec: v1alpha1.LedgerAcceptanceSpec{
-			Ledger: name, NamespaceUID: namespace.UID, Seq: head.Seq, Hash: head.Hash, Reason: reason, AcceptedBy: s.user.Username,
+			Ledger: namespace.Name, NamespaceUID: namespace.UID, Seq: head.Seq, Hash: head.Hash, Reason: reason, AcceptedBy: s.user.Username,
 		},
 	}
 	// An acceptance is about one moment: an earlier one of the same head that counted already is never taken for this one.
@@ -80,12 +92,12 @@ func (a *app) acceptLedger(ctx context.Context, s *session, name string, head re
 		return len(have.Status.Conditions) == 0 && have.Spec.NamespaceUID == namespace.UID && have.Spec.Seq == head.Seq &&
 			have.Spec.Hash == head.Hash && have.Spec.Reason == reason
 	}
-	if err := s.CreateStatement(ctx, acceptance, client.StatementName(name, s.user.Username), own); err != nil {
+	if err := s.CreateStatement(ctx, acceptance, client.StatementName(namespace.Name, s.user.Username), own); err != nil {
 		return stated(err)
 	}
 	if err := a.waitAccepted(ctx, s, acceptance, acceptTimeout); err != nil {
 		return err
 	}
-	a.println("accepted:", name, head.String())
+	a.println("accepted:", namespace.Name, head.String())
 	return nil
 }
