@@ -42,7 +42,19 @@ func NewSource(name, version string, generation int64, actions any) (Source, []F
 		s.Actions = entries
 		return s, findings
 	}
-	first := "spec." + findings[i].String()
+	wrong := 0
+	for _, f := range findings {
+		if !f.Warning {
+			wrong++
+		}
+	}
+	tell := func(f Finding) string {
+		if wrong == 1 {
+			return "spec." + f.String()
+		}
+		return fmt.Sprintf("spec.%s (one of %d errors)", f, wrong)
+	}
+	first := tell(findings[i])
 	s.Invalid = map[string]string{}
 	if m, ok := actions.(map[string]any); ok {
 		for action := range m {
@@ -55,7 +67,7 @@ func NewSource(name, version string, generation int64, actions any) (Source, []F
 	// An action with an error of its own is better told about that one.
 	for _, f := range slices.Backward(findings) {
 		if action, ok := actionOf(f.Path); ok && !f.Warning {
-			s.Invalid[action] = "spec." + f.String()
+			s.Invalid[action] = tell(f)
 		}
 	}
 	return s, findings
@@ -254,6 +266,5 @@ func (e Evaluation) deny(reason decision.Reason, message string) Evaluation {
 
 // resolveError is the template's own error, if err is one.
 func resolveError(err error) (*action.ResolveError, bool) {
-	var r *action.ResolveError
-	return r, errors.As(err, &r)
+	return errors.AsType[*action.ResolveError](err)
 }
