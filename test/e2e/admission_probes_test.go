@@ -261,3 +261,32 @@ var _ = Describe("A role", func() {
 		}
 	})
 })
+
+var _ = Describe("Configuration that was stored before it was refused", Serial, func() {
+	DescribeTable("can still be labelled, but not changed to anything that is refused", func(ctx SpecContext, policy, kind, name string, bad, worse, good fields) {
+		s := theStage()
+		c := env.Client(s.editor)
+		ns := env.Namespace(GinkgoT(), nil)
+		o := object(kind, ns, name, bad)
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policy}}
+		// Once it is stored, a create of the same name answers "already exists": another name shows that the policy is back.
+		another := object(kind, env.Namespace(GinkgoT(), nil), name, bad)
+		back := func() bool { return denial(c.Create(ctx, another.DeepCopy(), client.DryRunAll), []string{policy}) != "" }
+		Expect(back()).To(BeTrue())
+		withoutBinding(ctx, binding, back, func() {
+			Eventually(func() error { return c.Create(ctx, o) }).WithTimeout(10 * time.Second).Should(Succeed())
+		})
+
+		Expect(mergePatch(ctx, c, o, `{"metadata":{"labels":{"a":"b"}}}`)).To(Succeed())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+		o.Object["spec"] = worse
+		Expect(c.Update(ctx, o.DeepCopy())).To(deniedBy(policy))
+		o.Object["spec"] = good
+		Expect(c.Update(ctx, o)).To(Succeed())
+	},
+		Entry("ActionPolicy", "ctrlrun-actionpolicies", "ActionPolicy", "p",
+			fields{"actions": fields{}, "x": "y"}, fields{"actions": fields{}, "x": "z"}, fields{"actions": fields{}}),
+		Entry("Settings", "ctrlrun-settings", "Settings", "default",
+			fields{"x": "y"}, fields{"x": "z"}, fields{"maxLeaseSeconds": int64(600)}),
+	)
+})
