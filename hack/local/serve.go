@@ -60,7 +60,7 @@ func serve(ctx context.Context, p place) (err error) {
 			return err
 		}
 	}
-	operator, err := env.StartOperatorProcess()
+	operator, err := env.StartOperatorProcess("--v=1")
 	if err != nil {
 		return err
 	}

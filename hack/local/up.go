@@ -46,7 +46,7 @@ func up(ctx context.Context, p place) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() //nolint:errcheck // the supervisor has its own descriptor
+	defer log.Close() // the supervisor has its own descriptor
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -173,7 +173,8 @@ As a person, in another shell while the second one waits:
 A command that dies leaves an effect that nobody may try again until somebody has looked:
 
   KUBECONFIG={{.Dir}}/agent.kubeconfig kubectl ctrlrun run stripe.refund payment_id=txn_3 amount:=2000 -- false
-  KUBECONFIG={{.Dir}}/resolver.kubeconfig kubectl ctrlrun resolve --help
+  KUBECONFIG={{.Dir}}/resolver.kubeconfig kubectl ctrlrun resolve --key refund:txn_3 \
+    --not-executed --reason "the command does nothing" --evidence https://example.com/log
 
 What happened, and the proof:
 

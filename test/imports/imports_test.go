@@ -35,7 +35,7 @@ var (
 	none       = []string{}
 	vocabulary = []string{"kernel/canonical", "kernel/decision"}
 	rules      = append([]string{"kernel/grammar", "kernel/action"}, vocabulary...)
-	anything   = []string{"api", "kernel", "client", "controllers", "executors", "cmd", "hack", "test"}
+	anything   = []string{"api", "kernel", "config", "client", "controllers", "executors", "cmd", "hack", "test"}
 )
 
 // layers from the bottom up. The first whose directory holds a package is the package's. A package in none of them fails
@@ -56,8 +56,11 @@ var layers = []layer{
 	// Whoever imports the types gets no client and no controller with them.
 	{dir: "api", only: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver/pkg/apis"}},
 
+	// Manifests that the operator carries with it, to compare with what is installed.
+	{dir: "config", only: none},
+
 	{dir: "client", own: []string{"api", "kernel"}},
-	{dir: "controllers", own: []string{"api", "kernel"}},
+	{dir: "controllers", own: []string{"api", "kernel", "config"}},
 	{dir: "executors", own: []string{"api", "kernel"}},
 
 	{dir: "cmd/ctrlrun-operator", own: []string{"api", "kernel", "controllers", "executors", "client"}},

@@ -1,9 +1,11 @@
 package testenv
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -105,23 +107,14 @@ func (e *Environment) StartOperatorProcess(args ...string) (*OperatorProcess, er
 // fails at once if the process ends.
 func (o *OperatorProcess) WaitReady(ctx context.Context) error {
 	c := &http.Client{Timeout: 2 * time.Second}
-	tick := time.NewTicker(50 * time.Millisecond)
+	// Each refusal is a line in the operator's log.
+	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	last := errors.New("no answer yet")
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.Ready, nil)
-		if err != nil {
-			return err
-		}
-		res, err := c.Do(req)
+		err := ask(ctx, c, o.Ready+"?verbose")
 		if err == nil {
-			err = res.Body.Close()
-		}
-		if err == nil && res.StatusCode == http.StatusOK {
 			return nil
-		}
-		if err == nil {
-			err = fmt.Errorf("%s answers %s", o.Ready, res.Status)
 		}
 		// When ctx ends, what is worth telling is the answer before, not that the request was cancelled.
 		if ctx.Err() == nil {
@@ -135,6 +128,23 @@ func (o *OperatorProcess) WaitReady(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+func ask(ctx context.Context, c *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close() // it was only read
+	if res.StatusCode == http.StatusOK {
+		return nil
+	}
+	body, _ := io.ReadAll(io.LimitReader(res.Body, 1024))
+	return fmt.Errorf("%s answers %s: %s", url, res.Status, bytes.TrimSpace(body))
 }
 
 // WaitForAdmission returns when statements made from now on count. An operator must be running: it says since when they do,

@@ -51,7 +51,7 @@ func (e *Environment) StartProcess(c Command) (*Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close() //nolint:errcheck // the child has its own descriptor
+		defer f.Close() // the child has its own descriptor
 		output = f
 	}
 	cmd.Stdout, cmd.Stderr = output, output

@@ -207,7 +207,7 @@ func (b build) run(ctx context.Context, p *progress) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // after the rename there is nothing to remove
+	defer os.RemoveAll(tmp) // after the rename there is nothing to remove
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
