@@ -7,11 +7,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -253,7 +255,15 @@ func (g *admissionGuard) compare(ctx context.Context) (string, error) {
 			}
 			return "", err
 		}
-		if !equalStatus(specOf(want), specOf(have)) {
+		wanted, err := specOf(want)
+		if err != nil {
+			return "", err
+		}
+		stored, err := specOf(have)
+		if err != nil {
+			return "", err
+		}
+		if wanted != stored {
 			return "", fmt.Errorf("%s %s is not the one of this release", kindOf(want), want.GetName())
 		}
 		fmt.Fprintf(sum, "%s/%s/%s/%d\n", kindOf(want), have.GetName(), have.GetUID(), have.GetGeneration())
@@ -268,19 +278,27 @@ func kindOf(o client.Object) string {
 	return "ValidatingAdmissionPolicyBinding"
 }
 
-func specOf(o client.Object) any {
+// specOf is the spec as text that two equal ones share. Tools that render YAML fold long lines their own way, so empty
+// lines do not count.
+func specOf(o client.Object) (string, error) {
+	var spec any
 	switch o := o.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicy:
-		spec := o.Spec.DeepCopy()
-		defaultMatch(spec.MatchConstraints)
-		return spec
+		p := o.Spec.DeepCopy()
+		defaultMatch(p.MatchConstraints)
+		spec = p
 	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
-		spec := o.Spec.DeepCopy()
-		defaultMatch(spec.MatchResources)
-		return spec
+		p := o.Spec.DeepCopy()
+		defaultMatch(p.MatchResources)
+		spec = p
+	default:
+		return "", fmt.Errorf("unexpected kind %T", o)
 	}
-	return nil
+	text, err := json.Marshal(spec)
+	return emptyLines.ReplaceAllString(string(text), `\n`), err
 }
+
+var emptyLines = regexp.MustCompile(`(\\n)+`)
 
 // defaultMatch fills in what the apiserver does.
 func defaultMatch(m *admissionregistrationv1.MatchResources) {
