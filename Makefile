@@ -3,7 +3,8 @@
 # What is needed: Go, make, a C compiler for the race detector, and a Go module proxy. Every other tool, a Kubernetes control
 # plane included, is built from Go modules; tools run by `go tool` with the versions of hack/tools/go.mod.
 
-SHELL := /bin/bash -euo pipefail
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 GO       ?= go
@@ -15,7 +16,11 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 TOOL     := $(GO) tool -modfile=hack/tools/go.mod
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 # Where etcd, kube-apiserver and kubectl are. A shell expression: nothing is built until a recipe needs it.
-ASSETS   := export KUBEBUILDER_ASSETS="$$($(GO) run ./hack/assets)"
+# (In two commands: export alone would hide a failure.)
+ASSETS   := KUBEBUILDER_ASSETS="$$($(GO) run ./hack/assets)"; export KUBEBUILDER_ASSETS
+
+# The version comes from LDFLAGS; asking git for it again fails in a checkout that belongs to somebody else.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 ##@ Trying it
 
@@ -39,14 +44,15 @@ test: test-unit test-integration ## Run every test, with the race detector
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
-	$(GO) test -race $$($(GO) list ./... | grep -v /operator/test/) ./test/imports ./test/testenv/assets
+	@packages="$$($(GO) list ./... | grep -v /operator/test/)"; set -x; \
+	CGO_ENABLED=1 $(GO) test -race $$packages ./test/imports ./test/testenv/assets
 
 # One package at a time: each starts a control plane of its own. -v shows what a passing suite ran.
 .PHONY: test-integration
 test-integration: build ## Run the tests on a real kube-apiserver and etcd
 	@$(ASSETS); set -x; \
-	$(GO) test -race -p 1 -timeout 10m ./test/testenv; \
-	$(GO) test -race -p 1 -timeout 60m -v ./test/e2e/... -ginkgo.no-color -ginkgo.fail-on-pending -ginkgo.randomize-all
+	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 10m ./test/testenv; \
+	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 60m -v ./test/e2e/... -ginkgo.no-color -ginkgo.fail-on-pending -ginkgo.randomize-all
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)
