@@ -49,6 +49,14 @@ func newScene() *scene {
 
 func newSceneWith(actions string, labels map[string]string) *scene {
 	GinkgoHelper()
+	s := setScene(actions, labels)
+	s.inForce("payments")
+	return s
+}
+
+// setScene makes a scene whose policy no operator may have judged yet.
+func setScene(actions string, labels map[string]string) *scene {
+	GinkgoHelper()
 	ns := env.Namespace(GinkgoT(), labels)
 	s := &scene{
 		ns:          ns,
@@ -63,27 +71,41 @@ func newSceneWith(actions string, labels map[string]string) *scene {
 	Expect(env.Grant(ctx, ns, "ctrlrun-approver", s.approver, s.second)).To(Succeed())
 	Expect(env.Grant(ctx, ns, "ctrlrun-resolver", s.oncall)).To(Succeed())
 	Expect(env.Grant(ctx, ns, "ctrlrun-policy-admin", s.policyAdmin)).To(Succeed())
-	s.policy("payments", actions)
+	s.writePolicy("payments", actions)
 	return s
 }
 
 // policy creates or replaces a policy and returns when it is in force.
 func (s *scene) policy(name, actions string) {
 	GinkgoHelper()
-	c := env.Client(s.policyAdmin)
+	s.writePolicy(name, actions)
+	s.inForce(name)
+}
+
+// inForce waits until the operator has judged the present generation of a policy.
+func (s *scene) inForce(name string) {
+	GinkgoHelper()
 	p := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}}
+	Eventually(func(g Gomega) {
+		g.Expect(env.Client(s.policyAdmin).Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
+		g.Expect(p.Status.ObservedGeneration).To(Equal(p.Generation))
+	}).Should(Succeed())
+}
+
+func (s *scene) writePolicy(name, actions string) {
+	GinkgoHelper()
+	c := env.Client(s.policyAdmin)
 	spec := v1alpha1.ActionPolicySpec{}
 	Expect(json.Unmarshal([]byte(`{"actions":`+actions+`}`), &spec)).To(Succeed())
-	if err := c.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
-		p.Spec = spec
-		Expect(c.Create(ctx, p)).To(Succeed())
-	} else {
-		p.Spec = spec
-		Expect(c.Update(ctx, p)).To(Succeed())
-	}
 	Eventually(func(g Gomega) {
-		g.Expect(c.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
-		g.Expect(p.Status.ObservedGeneration).To(Equal(p.Generation))
+		p := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}}
+		err := c.Get(ctx, client.ObjectKeyFromObject(p), p)
+		p.Spec = spec
+		if err != nil {
+			g.Expect(c.Create(ctx, p)).To(Succeed())
+			return
+		}
+		g.Expect(c.Update(ctx, p)).To(Succeed()) // the operator writes its status meanwhile
 	}).Should(Succeed())
 }
 

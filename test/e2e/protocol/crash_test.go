@@ -1,0 +1,295 @@
+package protocol
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers"
+	"ctrlrun.dev/operator/test/testenv"
+)
+
+// dead is an operator that ends at one point of the protocol, once, as a killed process does: nothing of it goes on, no
+// request of it is sent any more, nothing is cleaned up.
+type dead struct {
+	point  string
+	once   sync.Once
+	cancel context.CancelFunc
+	// Died is closed when it came to its point.
+	Died chan struct{}
+}
+
+func startDoomed(point string) *dead {
+	GinkgoHelper()
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &dead{point: point, cancel: cancel, Died: make(chan struct{})}
+	cfg := env.Config(testenv.OperatorUser())
+	cfg.QPS, cfg.Burst = 500, 1000
+	mgr, err := controllers.New(cfg, controllers.Options{
+		Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock, Crash: d.at,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	go func() { _ = mgr.Start(ctx) }()
+	DeferCleanup(func() { cancel() })
+	return d
+}
+
+func (d *dead) at(point string) {
+	if point != d.point {
+		return
+	}
+	d.once.Do(func() {
+		d.cancel()
+		close(d.Died)
+		select {} // this goroutine is as dead as the process
+	})
+}
+
+// withoutOperator stops the operator of the suite for one spec.
+func withoutOperator() {
+	GinkgoHelper()
+	Expect(operator.Stop()).To(Succeed())
+	DeferCleanup(func() {
+		_ = operator.Stop()
+		operator = startOperator(controllers.Options{})
+	})
+}
+
+var _ = Describe("an operator that dies at any point", Serial, func() {
+	BeforeEach(withoutOperator)
+
+	DescribeTable("leaves an allowed action that the next operator takes to its one end",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			payment := unique("txn")
+			a := s.propose(refund(payment, 100))
+			early := map[string]bool{"before reserve": true, "after reserve": true, "before admit": true, "after admit": true}[point]
+			if !early {
+				a = s.reaches(a, v1alpha1.ActionAdmitted)
+				s.report(s.agent, a, v1alpha1.OutcomeCommitted)
+			}
+			Eventually(doomed.Died).Should(BeClosed())
+
+			operator = startOperator(controllers.Options{})
+			if early {
+				a = s.reaches(a, v1alpha1.ActionAdmitted)
+				s.report(s.agent, a, v1alpha1.OutcomeCommitted)
+			}
+			a = s.reaches(a, v1alpha1.ActionCommitted)
+			e := s.effect("refund:" + payment)
+			Expect(e.Status.State).To(Equal(v1alpha1.EffectCommitted))
+			Expect(e.Status.Attempt).To(Equal(int64(1)))
+			Expect(s.receipts()).To(HaveLen(1))
+			s.chainHolds()
+		},
+		Entry(nil, "before reserve"), Entry(nil, "after reserve"),
+		Entry(nil, "before admit"), Entry(nil, "after admit"),
+		Entry(nil, "before settle"), Entry(nil, "after settle"),
+		Entry(nil, "before receipt"), Entry(nil, "after receipt"),
+		Entry(nil, "before finish"), Entry(nil, "after finish"),
+	)
+
+	DescribeTable("leaves an action that asks people, and their answers, to the next operator",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			payment := unique("txn")
+			a := s.propose(refund(payment, 2000))
+			if point != "before pin" && point != "after pin" {
+				a = s.reaches(a, v1alpha1.ActionAwaitingApproval)
+				s.approve(s.approver, a)
+			}
+			Eventually(doomed.Died).Should(BeClosed())
+
+			operator = startOperator(controllers.Options{})
+			if point == "before pin" || point == "after pin" {
+				a = s.reaches(a, v1alpha1.ActionAwaitingApproval)
+				s.approve(s.approver, a)
+			}
+			a = s.reaches(a, v1alpha1.ActionClaimable)
+			s.claim(s.agent, a)
+			a = s.reaches(a, v1alpha1.ActionAdmitted)
+			Expect(a.Status.Execution.Approvals).To(HaveLen(1))
+			s.report(s.agent, a, v1alpha1.OutcomeCommitted)
+			s.reaches(a, v1alpha1.ActionCommitted)
+			Expect(s.receipts()).To(HaveLen(1))
+			s.chainHolds()
+		},
+		Entry(nil, "before pin"), Entry(nil, "after pin"),
+		Entry(nil, "before claimable"), Entry(nil, "after claimable"),
+	)
+
+	DescribeTable("leaves an action that ended unadmitted its one receipt",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			a := s.propose(act("no.such.action", `{}`))
+			Eventually(doomed.Died).Should(BeClosed())
+			operator = startOperator(controllers.Options{})
+			s.reaches(a, v1alpha1.ActionDenied, "unknown_action")
+			Expect(s.receipts()).To(HaveLen(1))
+			s.chainHolds()
+		},
+		Entry(nil, "before end"), Entry(nil, "after end"), Entry(nil, "before receipt"), Entry(nil, "after receipt"), Entry(nil, "before finish"),
+	)
+
+	DescribeTable("leaves a lapsed lease to the next operator, which declares it once",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			payment := unique("txn")
+			a := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
+			clock.Advance(time.Duration(a.Spec.LeaseDurationSeconds)*time.Second + 11*time.Second)
+			Eventually(doomed.Died).Should(BeClosed())
+			operator = startOperator(controllers.Options{})
+			s.reaches(a, v1alpha1.ActionAmbiguous, "lease_lapsed")
+			Expect(s.effect("refund:" + payment).Status.Cause).To(Equal(v1alpha1.CauseLeaseLapsed))
+			Expect(s.receipts()).To(HaveLen(1))
+			s.chainHolds()
+		},
+		Entry(nil, "before lapse"), Entry(nil, "after lapse"), Entry(nil, "after settle"),
+	)
+
+	DescribeTable("leaves a resolution to the next operator, which receipts it once",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			payment := unique("txn")
+			a := s.ambiguous(payment)
+			r := s.resolve(s.oncall, "refund:"+payment, v1alpha1.ResolutionNotExecuted)
+			Eventually(doomed.Died).Should(BeClosed())
+			operator = startOperator(controllers.Options{})
+			expectAccepted(r)
+			Expect(s.effect("refund:" + payment).Status.State).To(Equal(v1alpha1.EffectFailed))
+			Expect(s.receipts()).To(HaveLen(2))
+			s.chainHolds()
+			Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionAmbiguous))
+		},
+		Entry(nil, "before resolve"), Entry(nil, "after resolve"), Entry(nil, "before resolved"),
+	)
+})
+
+// newSceneWithoutWaiting is a scene whose policy nobody has judged yet.
+func newSceneWithoutWaiting() *scene {
+	GinkgoHelper()
+	return setScene(payments, nil)
+}
+
+// paused is an operator that stops at one point, once, and goes on when it is let go: a process that was suspended, or
+// whose node was, and that does not know it.
+type paused struct {
+	point string
+	once  sync.Once
+	// At is closed when it came to its point; Go lets it go on.
+	At, Go chan struct{}
+}
+
+func newPaused(point string) *paused {
+	return &paused{point: point, At: make(chan struct{}), Go: make(chan struct{})}
+}
+
+func (p *paused) at(point string) {
+	if point != p.point {
+		return
+	}
+	p.once.Do(func() {
+		close(p.At)
+		<-p.Go
+	})
+}
+
+var _ = Describe("two operators at once", Serial, func() {
+	It("take many actions each to one end", func() {
+		second := startOperator(controllers.Options{})
+		DeferCleanup(second.Stop)
+		s := newScene()
+		var all []*v1alpha1.Action
+		for range 10 {
+			payment := unique("txn")
+			for range 3 {
+				all = append(all, s.propose(refund(payment, 100)))
+			}
+		}
+		admitted := 0
+		for _, a := range all {
+			Eventually(func(g Gomega) {
+				got := s.get(a)
+				g.Expect(got.Status.State).To(BeElementOf(v1alpha1.ActionAdmitted, v1alpha1.ActionBlocked), got.Status.Message)
+			}).Should(Succeed())
+			if got := s.get(a); got.Status.State == v1alpha1.ActionAdmitted {
+				admitted++
+				s.report(s.agent, got, v1alpha1.OutcomeCommitted)
+			}
+		}
+		Expect(admitted).To(Equal(10))
+		for _, a := range all {
+			Eventually(func() *v1alpha1.ReceiptReference { return s.get(a).Status.ReceiptRef }).ShouldNot(BeNil())
+		}
+		Expect(s.receipts()).To(HaveLen(30))
+		s.chainHolds()
+	})
+
+	DescribeTable("stay safe when one of them is suspended, and wakes after a lapse, a resolution and a retry",
+		func(point string) {
+			withoutOperator()
+			p := newPaused(point)
+			DeferCleanup(func() {
+				select {
+				case <-p.Go:
+				default:
+					close(p.Go)
+				}
+			})
+			sleepy := startOperator(controllers.Options{Crash: p.at})
+			DeferCleanup(func() { _ = sleepy.Stop() })
+			s := newScene()
+			payment := unique("txn")
+			key := "refund:" + payment
+			first := s.propose(refund(payment, 100))
+			if point == "before settle" {
+				first = s.reaches(first, v1alpha1.ActionAdmitted)
+				s.report(s.agent, first, v1alpha1.OutcomeUnknown)
+			}
+			Eventually(p.At).Should(BeClosed())
+
+			// The other operator goes on alone.
+			operator = startOperator(controllers.Options{})
+			if point == "before settle" {
+				s.reaches(first, v1alpha1.ActionAmbiguous)
+			} else {
+				first = s.reaches(first, v1alpha1.ActionAdmitted)
+				clock.Advance(time.Duration(first.Spec.LeaseDurationSeconds)*time.Second + 11*time.Second)
+				s.reaches(first, v1alpha1.ActionAmbiguous, "lease_lapsed")
+			}
+			expectAccepted(s.resolve(s.oncall, key, v1alpha1.ResolutionNotExecuted))
+			// The clock may be far ahead, so that the second process has to claim.
+			second := s.propose(refund(payment, 100).unclaimed())
+			second = s.reaches(second, v1alpha1.ActionClaimable)
+			s.claim(s.agent, second)
+			second = s.reaches(second, v1alpha1.ActionAdmitted)
+			Expect(second.Status.Effect.Attempt).To(Equal(int64(2)))
+
+			// The first wakes, and writes what it was about to write long ago.
+			close(p.Go)
+			Consistently(func(g Gomega) {
+				e := s.effect(key)
+				g.Expect(e.Status.State).To(Equal(v1alpha1.EffectExecuting))
+				g.Expect(e.Status.Attempt).To(Equal(int64(2)))
+				g.Expect(e.Status.Holder.UID).To(Equal(second.UID))
+			}).WithTimeout(time.Second).Should(Succeed())
+			s.report(s.agent, second, v1alpha1.OutcomeCommitted)
+			s.reaches(second, v1alpha1.ActionCommitted)
+			Expect(s.get(first).Status.State).To(Equal(v1alpha1.ActionAmbiguous))
+			Expect(s.receipts()).To(HaveLen(3))
+			s.chainHolds()
+		},
+		Entry("suspended before it reserves", "before reserve"),
+		Entry("suspended before it admits", "before admit"),
+		Entry("suspended before it settles", "before settle"),
+	)
+})
