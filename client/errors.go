@@ -50,7 +50,12 @@ func (e *WaitingError) Error() string {
 	if reason := e.Action.Status.Reason; reason != "" {
 		text += " (" + reason + ")"
 	}
-	if e.Err != nil {
+	switch {
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		text += ": the time to wait is over"
+	case errors.Is(e.Err, context.Canceled):
+		text += ": the wait was interrupted"
+	case e.Err != nil:
 		text += ": " + e.Err.Error()
 	}
 	if e.Withdrawn {

@@ -178,7 +178,7 @@ func (a *app) showQuestion(ctx context.Context, s *session, action *v1alpha1.Act
 	t.row("Namespace", s.Namespace())
 	t.row("You", s.user.Username)
 	t.row("You may", mayAnswer(s, action, may))
-	t.row("", " ")
+	t.gap()
 	actionRows(t, action)
 	t.row("Rule text", s.ruleText(ctx, action))
 	t.flush()

@@ -24,7 +24,10 @@ func (o *objectFlags) addTo(cmd *cobra.Command) {
 	_ = cmd.Flags().MarkHidden("show-managed-fields")
 }
 
-const wideFormat = "wide"
+const (
+	wideFormat = "wide"
+	nameFormat = "name"
+)
 
 // table reports whether people read the answer, and whether they want every column.
 func (o *objectFlags) table() bool {
@@ -51,6 +54,10 @@ func (o *objectFlags) object(a *app, scheme *runtime.Scheme, object runtime.Obje
 	}
 	if err := setKinds(scheme, object); err != nil {
 		return err
+	}
+	if _, list := object.(kube.ObjectList); list && *o.print.OutputFormat == nameFormat {
+		// The name printer takes lists of kubectl's own kind only.
+		return meta.EachListItem(object, func(item runtime.Object) error { return printer.PrintObj(item, a.streams.Out) })
 	}
 	return printer.PrintObj(object, a.streams.Out)
 }

@@ -227,7 +227,7 @@ func (a *app) showEffect(s *session, effect *v1alpha1.Effect, quoted *v1alpha1.R
 	t.row("Namespace", s.Namespace())
 	t.row("You", s.user.Username)
 	t.row("You may", may.String())
-	t.row("", " ")
+	t.gap()
 	effectRows(t, effect)
 	t.row("Receipt", fmt.Sprintf("%s %s", quoted.Name, quoted.Spec.Hash))
 	t.row("You state", string(r.result)+": "+r.reason)

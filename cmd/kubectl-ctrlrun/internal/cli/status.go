@@ -53,7 +53,7 @@ func (a *app) status(ctx context.Context) error {
 	t.row("Ambiguous effects", view.ambiguousLine())
 	t.row("Held", view.heldLine())
 	t.row("Admission", view.admission(ctx))
-	t.row("", " ")
+	t.gap()
 	t.row("Next", view.next(ctx))
 	t.flush()
 	return nil

@@ -49,6 +49,9 @@ func (f fields) row(label, value string) {
 	}
 }
 
+// gap leaves a line empty.
+func (f fields) gap() { fmt.Fprintln(f.w) }
+
 func (f fields) flush() { _ = f.w.Flush() }
 
 // orNone shows an absent value as kubectl does.
