@@ -118,10 +118,10 @@ var _ = Describe("The identity of a statement", func() {
 			}, "no owners"),
 			Entry("a label of the operator's", func(o *unstructured.Unstructured) {
 				o.SetLabels(map[string]string{"ctrlrun.dev/canary": "true"})
-			}, "leave out or leave as it is: ctrlrun.dev/canary"),
+			}, "leave out ctrlrun.dev/canary"),
 			Entry("an annotation of the operator's", func(o *unstructured.Unstructured) {
 				o.SetAnnotations(map[string]string{"ctrlrun.dev/note": "x"})
-			}, "leave out or leave as it is: ctrlrun.dev/note"),
+			}, "leave out ctrlrun.dev/note"),
 		)
 
 		It("leaves other labels and annotations to whoever makes it", func(ctx SpecContext) {

@@ -271,7 +271,9 @@ var _ = Describe("Configuration that was stored before it was refused", Serial, 
 		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policy}}
 		// Once it is stored, a create of the same name answers "already exists": another name shows that the policy is back.
 		another := object(kind, env.Namespace(GinkgoT(), nil), name, bad)
-		back := func() bool { return denial(c.Create(ctx, another.DeepCopy(), client.DryRunAll), []string{policy}) != "" }
+		back := func() bool {
+			return denial(c.Create(ctx, another.DeepCopy(), client.DryRunAll), []string{policy}) != ""
+		}
 		Expect(back()).To(BeTrue())
 		withoutBinding(ctx, binding, back, func() {
 			Eventually(func() error { return c.Create(ctx, o) }).WithTimeout(10 * time.Second).Should(Succeed())
