@@ -110,7 +110,7 @@ func (call *Call) withdraw(ctx context.Context, cause error) error {
 	var ended *EndedError
 	var elsewhere *ElsewhereError
 	var gone *GoneError
-	if errors.As(cause, &ended) || errors.As(cause, &elsewhere) || errors.As(cause, &gone) {
+	if errors.As(cause, &ended) || errors.As(cause, &elsewhere) || errors.As(cause, &gone) || call.claimID == "" {
 		return cause
 	}
 	if err := call.GiveUp(ctx, "the process stopped waiting"); err != nil {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -48,6 +49,9 @@ func Untouched(action *v1alpha1.Action) bool { return len(action.Status.Conditio
 // permission to execute once, while the lease lasts. The other ends are *EndedError, *ElsewhereError, *GoneError, and
 // *WaitingError when ctx is done first.
 func (call *Call) WaitAdmitted(ctx context.Context, progress Progress) error {
+	if call.claimID == "" {
+		return fmt.Errorf("action %s was proposed without a claimID, so this call cannot execute it: Attach to it", call.action.Name)
+	}
 	return call.await(ctx, progress, func(ctx context.Context, action *v1alpha1.Action) (bool, error) {
 		switch state := stateOf(action); {
 		case state == v1alpha1.ActionAdmitted:

@@ -184,20 +184,10 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 
 	BeforeAll(func(ctx SpecContext) {
 		s = newCLIStage()
-		operator, err := env.StartOperatorProcess()
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(operator.Stop)
-		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		startOperator(ctx)
 	}, NodeTimeout(2*time.Minute))
 
-	AfterEach(func() {
-		if !CurrentSpecReport().Failed() {
-			return
-		}
-		log, err := os.ReadFile(filepath.Join(env.Dir, filepath.Base(env.OperatorBinary())+".log"))
-		Expect(err).NotTo(HaveOccurred())
-		AddReportEntry("the operator's log", string(log[max(0, len(log)-20000):]))
-	})
+	AfterEach(reportOperatorLog)
 
 	It("runs what policy allows, once, with the canonical arguments and the token", func() {
 		count, runs := s.marker("allowed")

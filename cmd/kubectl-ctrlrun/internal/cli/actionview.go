@@ -16,8 +16,9 @@ import (
 	"ctrlrun.dev/operator/kernel/canonical"
 )
 
-// actionRows writes everything that is hashed of an Action, and how it stands.
-func actionRows(t fields, action *v1alpha1.Action) {
+// actionRows writes everything that is hashed of an Action, the rule that decided, and how it stands. The text of the rule
+// may be empty.
+func actionRows(t fields, action *v1alpha1.Action, ruleText string) {
 	t.row("Action", action.Name)
 	t.row("Type", action.Spec.ActionType)
 	t.row("Agent", action.Spec.Principal.Agent)
@@ -41,7 +42,7 @@ func actionRows(t fields, action *v1alpha1.Action) {
 		t.row("Effect", "<none>: nothing keeps this action from running twice")
 	}
 	t.row("Hash", action.Status.ActionHash)
-	t.row("Rule", ruleOf(action))
+	t.row("Rule", strings.TrimSuffix(ruleOf(action)+"\n"+ruleText, "\n"))
 	if approval := action.Status.Approval; approval != nil {
 		t.row("Votes", votes(action))
 		t.row("Asked", ago(approval.RequestTime)+" ago")

@@ -179,8 +179,7 @@ func (a *app) showQuestion(ctx context.Context, s *session, action *v1alpha1.Act
 	t.row("You", s.user.Username)
 	t.row("You may", mayAnswer(s, action, may))
 	t.gap()
-	actionRows(t, action)
-	t.row("Rule text", s.ruleText(ctx, action))
+	actionRows(t, action, s.ruleText(ctx, action))
 	t.flush()
 }
 
@@ -225,7 +224,7 @@ func afterAnswer(action *v1alpha1.Action) string {
 	case v1alpha1.ActionAwaitingApproval:
 		return fmt.Sprintf("votes %s: it waits for more people", votes(action))
 	case v1alpha1.ActionClaimable:
-		return "the agent can now claim it: kubectl ctrlrun claim " + action.Name
+		return "the agent can now execute it: " + claimCommandLine(action)
 	}
 	return fmt.Sprintf("action %s is %s", action.Name, action.Status.State)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
@@ -69,20 +70,31 @@ func coded(err error) error {
 
 func nextForUnknown(action *v1alpha1.Action) string {
 	if effect := action.Status.Effect; effect != nil {
-		return fmt.Sprintf("find out what happened, then run: kubectl ctrlrun resolve %s --committed|--not-executed --reason ...", effect.Name)
+		return "find out what happened, then run: " + resolveCommandLine(effect.Name, action.Namespace)
 	}
-	return fmt.Sprintf("find out what happened; kubectl ctrlrun inspect %s shows what is known", action.Name)
+	return fmt.Sprintf("find out what happened; kubectl ctrlrun inspect %s -n %s shows what is known", action.Name, action.Namespace)
 }
 
-// nextForEnded is a hint for ends whose message may not have one: the operator's own message comes first.
+func resolveCommandLine(effect, namespace string) string {
+	return fmt.Sprintf("kubectl ctrlrun resolve %s -n %s --committed|--not-executed --reason ...", effect, namespace)
+}
+
+func claimCommandLine(action *v1alpha1.Action) string {
+	return fmt.Sprintf("kubectl ctrlrun claim %s -n %s -- CMD", action.Name, action.Namespace)
+}
+
+// nextForEnded is what the operator's own message does not say already.
 func nextForEnded(action *v1alpha1.Action) string {
+	said := action.Status.Message
 	switch codeOf(action) {
-	case exit.NotExecuted:
-		return "\nnothing was executed; propose again to try again"
-	case exit.Failure:
-		return "\nnothing was executed"
+	case exit.NotExecuted, exit.Failure:
+		if !strings.Contains(said, "othing was executed") {
+			return "\nnothing was executed"
+		}
 	case exit.Unknown:
-		return "\n" + nextForUnknown(action)
+		if !strings.Contains(said, "resolve") {
+			return "\n" + nextForUnknown(action)
+		}
 	}
 	return ""
 }

@@ -83,7 +83,7 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 
 func (a *app) printAction(object *v1alpha1.Action) {
 	t := a.fields()
-	actionRows(t, object)
+	actionRows(t, object, "")
 	t.row("State", string(object.Status.State))
 	t.row("Reason", object.Status.Reason)
 	t.row("Message", object.Status.Message)
@@ -139,7 +139,7 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 		a.printReceipts(receipts, false)
 	}
 	if effectStatus(effect).State == v1alpha1.EffectAmbiguous {
-		a.note("nobody knows whether it happened; find out, then run: kubectl ctrlrun resolve %s --committed|--not-executed --reason ...", effect.Name)
+		a.note("nobody knows whether it happened; find out, then run: %s", resolveCommandLine(effect.Name, effect.Namespace))
 	}
 	return nil
 }

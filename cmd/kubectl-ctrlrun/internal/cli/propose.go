@@ -94,7 +94,7 @@ func (a *app) waitDecided(ctx context.Context, s *session, object *v1alpha1.Acti
 			case v1alpha1.ActionClaimable, v1alpha1.ActionAdmitted:
 				return object, nil
 			case v1alpha1.ActionAwaitingApproval:
-				return object, exit.Errorf(exit.Waiting, "action %s waits for approval (%s); when it is given: kubectl ctrlrun claim %s", object.Name, votes(object), object.Name)
+				return object, exit.Errorf(exit.Waiting, "action %s waits for approval (%s); when it is given: %s", object.Name, votes(object), claimCommandLine(object))
 			}
 			return object, ended(object)
 		}

@@ -108,7 +108,7 @@ func (s *session) refuseTwin(ctx context.Context, req client.Request) error {
 }
 
 func nextForTwin(twin *v1alpha1.Action) string {
-	claim := fmt.Sprintf("kubectl ctrlrun claim %s -- CMD", twin.Name)
+	claim := claimCommandLine(twin)
 	if twin.Status.State == v1alpha1.ActionClaimable {
 		return "execute it with: " + claim
 	}

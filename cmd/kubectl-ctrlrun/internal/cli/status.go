@@ -238,17 +238,17 @@ func (v *screen) next(ctx context.Context) string {
 	case v.silent():
 		return silentNote
 	case len(v.effects) > 0:
-		return fmt.Sprintf("find out what happened, then: kubectl ctrlrun resolve %s --committed|--not-executed --reason ...", v.effects[0].Name)
+		return "find out what happened, then: " + resolveCommandLine(v.effects[0].Name, v.effects[0].Namespace)
 	}
 	for i := range v.waiting {
 		waiting := &v.waiting[i]
 		if may, err := v.session.mayOn(ctx, "approve", waiting.Spec.ActionType); err == nil && may.allowed && waiting.Spec.Principal.Agent != v.session.user.Username {
-			return "kubectl ctrlrun approve " + waiting.Name
+			return fmt.Sprintf("kubectl ctrlrun approve %s -n %s", waiting.Name, waiting.Namespace)
 		}
 	}
 	for i := range v.claims {
 		if v.claims[i].Spec.Principal.Agent == v.session.user.Username {
-			return fmt.Sprintf("kubectl ctrlrun claim %s -- CMD", v.claims[i].Name)
+			return claimCommandLine(&v.claims[i])
 		}
 	}
 	if len(v.policies) == 0 && !v.unseen["policies"] {
