@@ -36,6 +36,10 @@ func New(config *rest.Config, namespace string) (*Client, error) {
 	}
 	clock := newServerClock()
 	config = rest.CopyConfig(config)
+	if config.QPS == 0 {
+		// The default of 5 a second is less than one busy agent needs; the apiserver has its own fairness.
+		config.QPS, config.Burst = 50, 100
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return clock.observe(next) })
 	scheme := newScheme()
 	k, err := kube.NewWithWatch(config, kube.Options{Scheme: scheme, Mapper: newMapper()})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +37,11 @@ var _ reconcile.Reconciler = &policyReconciler{}
 func (r *policyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	o := &v1alpha1.ActionPolicy{}
 	if err := r.client.Get(ctx, request.NamespacedName, o); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		if apierrors.IsNotFound(err) {
+			r.policies.forget(request.NamespacedName)
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, err
 	}
 	parsed := r.policies.parse(o)
 	next := o.DeepCopy()

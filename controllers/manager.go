@@ -144,7 +144,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		return err
 	}
 	fresh := &freshness{reader: reader, cache: mgr.GetCache(), lists: listOf}
-	policies := &policyCache{cache: mgr.GetCache(), parsed: map[types.UID]parsedPolicy{}}
+	policies := &policyCache{cache: mgr.GetCache(), parsed: map[types.NamespacedName]parsedPolicy{}}
 	keep := newRetention()
 	w := &worlds{
 		cache: mgr.GetCache(), reader: reader, writer: mgr.GetClient(), clock: o.Clock, clusterID: string(kubeSystem.UID),

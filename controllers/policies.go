@@ -19,10 +19,11 @@ type policyCache struct {
 	cache client.Reader
 
 	mu     sync.Mutex
-	parsed map[types.UID]parsedPolicy
+	parsed map[types.NamespacedName]parsedPolicy
 }
 
 type parsedPolicy struct {
+	uid        types.UID
 	generation int64
 	source     policy.Source
 	findings   []policy.Finding
@@ -48,23 +49,24 @@ func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, e
 func (c *policyCache) parse(o *v1alpha1.ActionPolicy) parsedPolicy {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p, ok := c.parsed[o.UID]; ok && p.generation == o.Generation {
+	key := client.ObjectKeyFromObject(o)
+	if p, ok := c.parsed[key]; ok && p.uid == o.UID && p.generation == o.Generation {
 		return p
 	}
 	p := parsePolicy(o)
-	c.parsed[o.UID] = p
+	c.parsed[key] = p
 	return p
 }
 
-func (c *policyCache) forget(uid types.UID) {
+func (c *policyCache) forget(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.parsed, uid)
+	delete(c.parsed, key)
 }
 
 // parsePolicy reads one policy.
 func parsePolicy(o *v1alpha1.ActionPolicy) parsedPolicy {
-	p := parsedPolicy{generation: o.Generation}
+	p := parsedPolicy{uid: o.UID, generation: o.Generation}
 	version := ""
 	if o.Spec.Version != nil {
 		version = *o.Spec.Version

@@ -37,7 +37,7 @@ func Start() Link { return Link{Seq: 0, Hash: Genesis} }
 func ParseLink(s string) (Link, error) {
 	number, hash, found := strings.Cut(s, ":")
 	if !found {
-		return Link{}, fmt.Errorf("%q is not SEQ:HASH, for example 42:sha256:9f86d0...", s)
+		return Link{}, fmt.Errorf("%q is not SEQ:HASH, such as 42:sha256: and 64 hexadecimal digits", s)
 	}
 	seq, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || number != strconv.FormatInt(seq, 10) {
