@@ -262,6 +262,25 @@ var _ = Describe("A role", func() {
 	})
 })
 
+var _ = Describe("A statement that slipped in while admission was away", Serial, func() {
+	It("does not change either, in keys that no schema declares", func(ctx SpecContext) {
+		s, k := theStage(), statementKinds[0]
+		o := set(k.valid(s, s.agent), "x", "spec", "undeclared")
+		back := func() bool {
+			err := env.Client(s.agent).Create(ctx, set(k.valid(s, s.agent), "x", "spec", "undeclared"), client.DryRunAll)
+			return denial(err, []string{k.policy}) != ""
+		}
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: k.policy}}
+		withoutBinding(ctx, binding, back, func() {
+			Eventually(func() error { return env.Client(s.agent).Create(ctx, o) }).WithTimeout(10 * time.Second).Should(Succeed())
+		})
+		// The rule of the CRD does not see another name; even an administrator is stopped by the policy.
+		unchanged := deniedBy("ctrlrun-statements-unchanged", "a statement never changes")
+		Expect(jsonPatch(ctx, env.Admin(), o, `[{"op":"move","from":"/spec/undeclared","path":"/spec/renamed"}]`)).To(unchanged)
+		Expect(jsonPatch(ctx, env.Admin(), o, `[{"op":"remove","path":"/spec/undeclared"},{"op":"add","path":"/spec/renamed","value":"y"}]`)).To(unchanged)
+	})
+})
+
 var _ = Describe("Configuration that was stored before it was refused", Serial, func() {
 	DescribeTable("can still be labelled, but not changed to anything that is refused", func(ctx SpecContext, policy, kind, name string, bad, worse, good fields) {
 		s := theStage()
