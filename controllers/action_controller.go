@@ -118,18 +118,22 @@ func (r *effectReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.(*v1alpha1.Resolution).Spec.EffectRef.Name}}}
 		})).
 		// A holder that ended, or is gone, leaves an orphan.
-		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			e := o.(*v1alpha1.Action).Status.Effect
-			if e == nil {
-				return nil
-			}
-			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: e.Name}}}
-		})).
+		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(r.effectsOfAction)).
 		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(r.heldBy)).
 		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unsettled)).
 		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unsettled))).
 		WithOptions(options).
 		Complete(r)
+}
+
+// effectsOfAction are the unsettled effects an Action holds; and, of an Ambiguous one, the effect that may be resolved by
+// now and has left the cache.
+func (r *effectReconciler) effectsOfAction(ctx context.Context, o client.Object) []reconcile.Request {
+	requests := r.list(ctx, o.GetNamespace(), client.MatchingFields{byHolderUID: string(o.GetUID())})
+	if s := o.(*v1alpha1.Action).Status; s.State == v1alpha1.ActionAmbiguous && s.Effect != nil {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: s.Effect.Name}})
+	}
+	return requests
 }
 
 func (r *effectReconciler) heldBy(ctx context.Context, o client.Object) []reconcile.Request {
@@ -158,18 +162,17 @@ func (r *effectReconciler) list(ctx context.Context, namespace string, options .
 }
 
 // actionFor reads the Action a statement names: from the cache, or, since that holds unfinished ones only, from the
-// apiserver. Nil: there is none of that name and uid.
+// apiserver. If the name belongs to another uid it is that other Action; nil: there is none of that name.
 func actionFor(ctx context.Context, cached, reader client.Reader, namespace string, ref v1alpha1.ObjectReference) (*flow.Action, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: ref.Name}
-	for _, from := range []client.Reader{cached, reader} {
-		o := &v1alpha1.Action{}
-		err := from.Get(ctx, key, o)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, err
-		}
-		if err == nil && o.UID == ref.UID {
-			return records.Action(o), nil
-		}
+	o := &v1alpha1.Action{}
+	err := cached.Get(ctx, key, o)
+	if err != nil || o.UID != ref.UID {
+		o = &v1alpha1.Action{}
+		err = reader.Get(ctx, key, o)
 	}
-	return nil, nil
+	if err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return records.Action(o), nil
 }

@@ -26,11 +26,14 @@ func accepted(format string, args ...any) Verdict {
 	return Verdict{Accepted: true, Reason: "Accepted", Message: fmt.Sprintf(format, args...)}
 }
 
-// JudgeAnswer is the verdict on one approval of an action, nil if there is none of that name and uid. What admits is the
+// JudgeAnswer is the verdict on one approval, given the action of the name it says, nil if there is none. What admits is the
 // count in the action's own pass; this tells the person.
 func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admissionSince time.Time) Verdict {
-	if a == nil || a.UID != answer.ActionUID {
-		return refused("ActionNotFound", "There is no Action of that name with uid %s. It may be finished and gone; its receipt says how.", answer.ActionUID)
+	if a == nil {
+		return refused("ActionNotFound", "There is no Action of that name. It may be finished and gone; its receipt says how.")
+	}
+	if a.UID != answer.ActionUID {
+		return refused(string(approval.Mismatch), "It names the Action with uid %s; %s has uid %s and is another one. An approval is for one Action and does not fit the next. Read the Action again: kubectl ctrlrun approve %s", answer.ActionUID, a.Name, a.UID, a.Name)
 	}
 	if a.Execution != nil {
 		for _, spent := range a.Execution.Approvals {
@@ -50,7 +53,9 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 	}
 	q := approval.Question{
 		ActionUID: a.UID, ActionType: a.Type, Hash: a.Hash, Agent: a.Agent, User: a.User,
-		Expiration: a.Ask.Expiration, AdmissionSince: admissionSince, Required: a.Ask.Required,
+		Expiration: a.Ask.Expiration, AdmissionSince: admissionSince,
+		// The policy may ask more people by now than it did when the question was pinned.
+		Required: max(a.Ask.Required, a.Ask.Counted),
 	}
 	if a.Effect != nil {
 		q.Key = &a.Effect.Key
@@ -94,9 +99,12 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 		if a.Execution != nil || a.State.Terminal() {
 			return refused("ActionFinished", "%s was over, or admitted without it, before this could count: %s.", a.Name, a.State)
 		}
-		return accepted("It counts: %d of %d.", len(tally.Approved), a.Ask.Required)
+		return accepted("It counts: %d of %d.", len(tally.Approved), q.Required)
 	}
-	return refused("NotRequired", "%d of %d people had approved it already.", len(tally.Approved), a.Ask.Required)
+	if a.State == AwaitingApproval {
+		return Verdict{} // the action's pass has yet to count, and the policy may ask for this one too
+	}
+	return refused("NotRequired", "%d of %d people had approved it already.", len(tally.Approved), q.Required)
 }
 
 func describe(kind, hash string, key *string) string {
