@@ -14,7 +14,7 @@ func TestTheServerClockIsReadFromResponses(t *testing.T) {
 	}))
 	defer server.Close()
 	clock := newServerClock()
-	if off := clock.now().Sub(time.Now()).Abs(); off > time.Minute {
+	if off := time.Until(clock.now()).Abs(); off > time.Minute {
 		t.Errorf("without a response the machine's clock counts, but it is off by %s", off)
 	}
 	c := &http.Client{Transport: clock.observe(http.DefaultTransport)}
@@ -24,7 +24,7 @@ func TestTheServerClockIsReadFromResponses(t *testing.T) {
 	}
 	response.Body.Close()
 	// Never behind the server, or a lease would look longer than it is; ahead by at most the second that Date cuts off.
-	offset := clock.now().Sub(time.Now())
+	offset := time.Until(clock.now())
 	if offset < ahead || offset > ahead+2*time.Second {
 		t.Errorf("the clock is %s ahead, the server %s", offset, ahead)
 	}
@@ -43,7 +43,7 @@ func TestAResponseWithoutDateKeepsTheClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if offset := clock.now().Sub(time.Now()); offset < time.Hour {
+	if offset := time.Until(clock.now()); offset < time.Hour {
 		t.Errorf("a response without Date moved the clock to %s", offset)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -204,6 +205,19 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		Expect(still.Withdrawn).To(BeTrue())
 		Expect(runs).To(BeZero())
 		Eventually(func() string { return s.action(action.Name).Status.Reason }).WithTimeout(20 * time.Second).Should(Equal("withdrawn"))
+	}, SpecTimeout(time.Minute))
+
+	It("works with the fewest rights: create, and get on actions", func(ctx SpecContext) {
+		poor := testenv.ServiceAccountUser(s.namespace, "poor")
+		Expect(env.Allow(ctx, s.namespace, poor,
+			rbacv1.PolicyRule{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"actions", "claims", "outcomes"}, Verbs: []string{"create"}},
+			rbacv1.PolicyRule{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"actions"}, Verbs: []string{"get"}},
+		)).To(Succeed())
+		c, _ := s.sdk(poor, "")
+		action, err := c.Do(ctx, refundRequest("poor", 5), func(context.Context, client.Execution) client.Report { return client.Committed() }, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(action.Name).To(MatchRegexp("^stripe-refund-[0-9a-f]{8}$"), "without the policies the name is made from the type")
+		Expect(action.Status.Effect.Key).To(Equal("refund:poor"))
 	}, SpecTimeout(time.Minute))
 
 	It("says what refused a proposal", func(ctx SpecContext) {

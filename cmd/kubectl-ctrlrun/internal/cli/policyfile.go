@@ -32,9 +32,6 @@ func (f policyFile) label() string {
 	return fmt.Sprintf("%s:%d", f.name, f.line)
 }
 
-// valid reports whether the policy has no error; warnings are allowed.
-func (f policyFile) valid() bool { return !policy.HasErrors(f.findings) }
-
 // readPolicies reads every named file, and with recursive every YAML or JSON file below a named directory. Of what a
 // directory holds only policies are taken; a file named by the user must be one.
 func (a *app) readPolicies(paths []string, recursive recursion) ([]policyFile, error) {
