@@ -5,10 +5,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -39,6 +41,10 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		Watches(&v1alpha1.Claim{}, handler.EnqueueRequestsFromMapFunc(actionOf)).
 		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(actionOf)).
 		Watches(&v1alpha1.Effect{}, handler.EnqueueRequestsFromMapFunc(r.actionsOfEffect)).
+		// A resolution that is receipted, which its verdict says, lets the next attempt go on.
+		Watches(&v1alpha1.Resolution{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.unadmittedFor(ctx, o.GetNamespace(), o.(*v1alpha1.Resolution).Spec.EffectRef.Name)
+		})).
 		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		Watches(&v1alpha1.Settings{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
@@ -63,14 +69,23 @@ func actionOf(_ context.Context, o client.Object) []reconcile.Request {
 
 func (r *actionReconciler) waitingForSameEffect(ctx context.Context, o client.Object) []reconcile.Request {
 	a := o.(*v1alpha1.Action)
-	if a.Status.Effect == nil || !a.Status.State.Terminal() {
+	if a.Status.Effect == nil {
 		return nil
 	}
 	return r.list(ctx, o.GetNamespace(), func(other *v1alpha1.Action) bool { return other.UID != a.UID }, client.MatchingFields{byEffectName: a.Status.Effect.Name})
 }
 
+// actionsOfEffect are the Actions a change of a record may let go on. What their own pass writes they need not hear of: one
+// that was reserved, or settled by a report, is being worked on by whoever did it.
 func (r *actionReconciler) actionsOfEffect(ctx context.Context, o client.Object) []reconcile.Request {
+	if s := o.(*v1alpha1.Effect).Status; s != nil && s.State == v1alpha1.EffectExecuting {
+		return r.unadmittedFor(ctx, o.GetNamespace(), o.GetName())
+	}
 	return r.list(ctx, o.GetNamespace(), func(*v1alpha1.Action) bool { return true }, client.MatchingFields{byEffectName: o.GetName()})
+}
+
+func (r *actionReconciler) unadmittedFor(ctx context.Context, namespace, effect string) []reconcile.Request {
+	return r.list(ctx, namespace, func(a *v1alpha1.Action) bool { return a.Status.Execution == nil }, client.MatchingFields{byEffectName: effect})
 }
 
 // unadmitted are the Actions of a namespace that are not decided for good. An object without a namespace of its own, such
@@ -113,7 +128,12 @@ func (r *effectReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 
 func (r *effectReconciler) setup(mgr ctrl.Manager, options controller.Options, all <-chan event.GenericEvent) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("effect").
-		For(&v1alpha1.Effect{}).
+		// An Effect that is settled leaves the cache. Only of one that was Ambiguous there is more to do: its resolution's
+		// receipt, if the operator that resolved it died.
+		For(&v1alpha1.Effect{}, builder.WithPredicates(predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
+			s := e.Object.(*v1alpha1.Effect).Status
+			return s == nil || s.State == v1alpha1.EffectAmbiguous
+		}})).
 		Watches(&v1alpha1.Resolution{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.(*v1alpha1.Resolution).Spec.EffectRef.Name}}}
 		})).

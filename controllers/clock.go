@@ -76,7 +76,8 @@ func (g *skewGuard) Hold() *flow.Hold {
 	if g.since.IsZero() {
 		return nil
 	}
-	return &flow.Hold{Reason: decision.ClockSkew, Since: g.since, Message: fmt.Sprintf("The operator's clock differs from the apiserver's by %s to %s, more than %s. Nothing is decided by it. Correct the node's time.", g.low.Round(time.Millisecond), g.high.Round(time.Millisecond), maxSkew)}
+	// The measured offset is for Offset: a message that changes with every measurement would rewrite every status.
+	return &flow.Hold{Reason: decision.ClockSkew, Since: g.since, Message: fmt.Sprintf("The operator's clock differs from the apiserver's by more than %s. Nothing is decided by it. Correct the time of the node the operator runs on.", maxSkew)}
 }
 
 // Offset bounds the apiserver's clock minus this machine's, as last measured.

@@ -197,14 +197,16 @@ func (r *policyReconciler) setup(mgr ctrl.Manager, options controller.Options) e
 
 // settingsReconciler says of Settings that they are in force.
 type settingsReconciler struct {
-	client client.Client
-	clock  Clock
+	client   client.Client
+	clock    Clock
+	retained *retention
 }
 
 var _ reconcile.Reconciler = &settingsReconciler{}
 
 // Reconcile implements reconcile.Reconciler.
 func (r *settingsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	r.retained.Look(request.Namespace)
 	o := &v1alpha1.Settings{}
 	if err := r.client.Get(ctx, request.NamespacedName, o); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)

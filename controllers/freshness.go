@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,13 +40,13 @@ type freshness struct {
 	reader client.Reader // the apiserver itself
 	cache  client.Reader
 	lists  func(schema.GroupVersionKind) client.ObjectList // typed, as the cache holds them
+	log    logr.Logger
 	// changed is called when a hold is over.
 	changed func()
 
 	mu    sync.Mutex
 	equal time.Time // start of the last equal round, monotonic
 	start time.Time
-	cause string
 }
 
 // Start runs rounds until the context ends. It does so on every replica: each proves its own caches.
@@ -84,14 +85,15 @@ func (f *freshness) round(ctx context.Context) {
 	}
 	f.mu.Lock()
 	held := f.equal.IsZero() || time.Since(f.equal) >= freshnessTrust
-	if failed != nil {
-		f.cause = failed.Error()
-	} else {
-		f.equal, f.cause = began, ""
+	if failed == nil {
+		f.equal = began
 	}
 	f.mu.Unlock()
-	if held && failed == nil {
+	switch {
+	case failed == nil && held:
 		f.changed()
+	case failed != nil && held && ctx.Err() == nil:
+		f.log.Error(failed, "The caches could not be proved equal to the apiserver; nothing is decided")
 	}
 }
 
@@ -184,7 +186,7 @@ func (f *freshness) Hold() *flow.Hold {
 	if !f.equal.IsZero() {
 		since = f.equal.Add(freshnessTrust)
 	}
-	return &flow.Hold{Reason: decision.CachesStale, Since: since, Message: "The operator cannot prove that what it knows of policies, settings and namespaces is what the apiserver holds (" + f.cause + "). Nothing is decided until it can."}
+	return &flow.Hold{Reason: decision.CachesStale, Since: since, Message: "The operator cannot prove that what it knows of policies, settings and namespaces is what the apiserver holds. Nothing is decided until it can; its log says what differs."}
 }
 
 // Age is how long ago the last equal round began.

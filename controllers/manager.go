@@ -18,6 +18,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -170,7 +171,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		_, err := w.open(ctx, ns)
 		return err
 	}
-	fresh.changed = all.Tell
+	fresh.log, fresh.changed = o.Logger.WithName("freshness"), all.Tell
 	skew.changed = all.Tell
 	all.jumped = o.Clock.Changed()
 	all.retained = keep
@@ -197,7 +198,7 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 		claimJudge().with(c, reader, o.Clock, guard).setup(mgr, "claim", few, func() client.ObjectList { return &v1alpha1.ClaimList{} }),
 		outcomeJudge().with(c, reader, o.Clock, guard).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
 		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: policies}).setup(mgr, one),
-		(&settingsReconciler{client: c, clock: o.Clock}).setup(mgr, one),
+		(&settingsReconciler{client: c, clock: o.Clock, retained: all.retained}).setup(mgr, one),
 		(&acceptanceReconciler{client: c, reader: reader, clock: o.Clock, worlds: w, changed: all.Tell}).setup(mgr, one),
 	} {
 		if err != nil {
@@ -334,7 +335,7 @@ func (b *broadcast) Start(ctx context.Context) error {
 			return nil
 		case <-b.again:
 		case <-b.jumped:
-			b.retained.Jumped()
+			b.retained.Look(metav1.NamespaceAll)
 		}
 		list := &corev1.NamespaceList{}
 		if err := b.client.List(ctx, list); err != nil {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,7 @@ import (
 	"ctrlrun.dev/operator/controllers/ledger"
 	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
@@ -30,6 +33,8 @@ const (
 	passLimit = 10 * time.Second
 	// maxSteps bounds one pass; whatever is left is done by the next.
 	maxSteps = 64
+	// quotaRetry is how long after a ResourceQuota refused a write it is tried again.
+	quotaRetry = 15 * time.Second
 )
 
 // Indexes of the caches.
@@ -66,6 +71,8 @@ type pass struct {
 	effect *v1alpha1.Effect
 	holder *v1alpha1.Action
 	others map[string]*v1alpha1.Action // by uid: actions of a lost record's key
+	// quota is a write that a ResourceQuota refused in this pass.
+	quota *flow.Hold
 }
 
 // errAgain ends a pass that must begin anew, soon.
@@ -213,6 +220,9 @@ func (r *pass) run(ctx context.Context) (ctrl.Result, error) {
 		if err != nil {
 			return ctrl.Result{}, err
 		}
+		if r.quota != nil {
+			world.Holds = append(world.Holds, *r.quota)
+		}
 		r.open, r.s.World, r.s.Now = open, world, r.clock.Now()
 		step := flow.Next(r.s)
 		log.V(4).Info("next step", "step", fmt.Sprintf("%T", step), "elapsed", time.Since(r.began).String())
@@ -220,7 +230,10 @@ func (r *pass) run(ctx context.Context) (ctrl.Result, error) {
 		case flow.Done:
 			return ctrl.Result{}, nil
 		case flow.Wait:
-			if step.Until.IsZero() {
+			switch {
+			case r.quota != nil:
+				return ctrl.Result{RequeueAfter: quotaRetry}, nil
+			case step.Until.IsZero():
 				return ctrl.Result{}, nil
 			}
 			return ctrl.Result{RequeueAfter: max(step.Until.Sub(r.s.Now), time.Millisecond)}, nil
@@ -240,6 +253,10 @@ func (r *pass) run(ctx context.Context) (ctrl.Result, error) {
 			err = fmt.Errorf("unknown step %T", step)
 		}
 		switch {
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			return ctrl.Result{}, nil // nothing can be created there any more; all of it goes with the namespace
+		case r.quota == nil && exceedsQuota(err):
+			r.quota = &flow.Hold{Reason: decision.Quota, Message: "A ResourceQuota of this namespace refuses what the operator has to create: " + err.Error() + ". Raise it; nothing is lost."}
 		case errors.Is(err, errAgain):
 			return ctrl.Result{RequeueAfter: 10 * time.Millisecond}, nil
 		case errors.Is(err, ledger.ErrBroken):
@@ -570,6 +587,11 @@ func (r *pass) judge(ctx context.Context, step flow.Judge) error {
 		}
 	}
 	return nil
+}
+
+// exceedsQuota reports whether a ResourceQuota refused a create. The apiserver has no machine reason for it.
+func exceedsQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
 // usable is the chain, nil while the namespace holds.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -36,9 +37,17 @@ func newRetention() *retention {
 
 // Add notes an Action that is finished.
 func (r *retention) Add(o *v1alpha1.Action) {
-	if o.Labels[v1alpha1.CanaryLabel] == "" {
-		r.queue.Add(client.ObjectKeyFromObject(o))
+	if o.Labels[v1alpha1.CanaryLabel] != "" {
+		return
 	}
+	// The settings may be changed until then; whoever changes them makes it look again.
+	settings := &v1alpha1.Settings{}
+	_ = r.client.Get(context.Background(), types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.SettingsName}, settings)
+	finished := o.CreationTimestamp.Time
+	if o.Status.FinishTime != nil {
+		finished = o.Status.FinishTime.Time
+	}
+	r.waits(client.ObjectKeyFromObject(o), max(finished.Add(limits(settings).FinishedTTL).Sub(r.clock.Now()), time.Millisecond))
 }
 
 // Start implements manager.Runnable.
@@ -47,6 +56,7 @@ func (r *retention) Start(ctx context.Context) error {
 		<-ctx.Done()
 		r.queue.ShutDown()
 	}()
+	go r.findFinished(ctx)
 	for {
 		key, stop := r.queue.Get()
 		if stop {
@@ -66,6 +76,25 @@ func (r *retention) Start(ctx context.Context) error {
 	}
 }
 
+// findFinished notes what was finished before this process began, in namespaces where nothing happens any more too.
+func (r *retention) findFinished(ctx context.Context) {
+	for {
+		all, err := listFinished(ctx, r.reader, metav1.NamespaceAll)
+		if err == nil {
+			for i := range all {
+				r.Add(&all[i])
+			}
+			return
+		}
+		ctrl.LoggerFrom(ctx).V(1).Info("Finished actions are listed again", "cause", err.Error())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
 func (r *retention) waits(key types.NamespacedName, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,12 +105,14 @@ func (r *retention) waits(key types.NamespacedName, wait time.Duration) {
 	}
 }
 
-// Jumped makes it look at everything again.
-func (r *retention) Jumped() {
+// Look makes it look again at a namespace; at all of them if none is named.
+func (r *retention) Look(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key := range r.waiting {
-		r.queue.Add(key)
+		if namespace == "" || key.Namespace == namespace {
+			r.queue.Add(key)
+		}
 	}
 }
 

@@ -6,9 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -70,6 +73,9 @@ func (j *judge[T]) setup(mgr ctrl.Manager, name string, options controller.Optio
 				return nil
 			})
 			return requests
+		}), builder.WithPredicates(predicate.Funcs{
+			// It left the cache because it is finished: whatever there was to judge was judged when it was admitted or ended.
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		WithOptions(options).
 		Complete(j)

@@ -192,7 +192,7 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 		head := o.chain.Head()
 		view.Remembered = &head
 	}
-	finished, err := w.finished(ctx, ns.Name)
+	finished, err := listFinished(ctx, w.reader, ns.Name)
 	if err != nil {
 		return err
 	}
@@ -263,19 +263,19 @@ func (w *worlds) reopen(ctx context.Context, ns *corev1.Namespace) error {
 	return w.check(ctx, o, ns)
 }
 
-// finished lists the namespace's finished Actions.
-func (w *worlds) finished(ctx context.Context, namespace string) ([]v1alpha1.Action, error) {
+// listFinished lists finished Actions, as little of each as retention needs.
+func listFinished(ctx context.Context, reader client.Reader, namespace string) ([]v1alpha1.Action, error) {
 	var all []v1alpha1.Action
 	list := &v1alpha1.ActionList{}
 	for {
-		err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue),
+		err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue),
 			client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
 		if err != nil {
 			return nil, fmt.Errorf("list finished actions: %w", err)
 		}
 		for i := range list.Items {
 			if list.Items[i].Status.ReceiptRef != nil {
-				slim := v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: list.Items[i].Name, UID: list.Items[i].UID, Labels: list.Items[i].Labels}}
+				slim := v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: list.Items[i].Namespace, Name: list.Items[i].Name, UID: list.Items[i].UID, Labels: list.Items[i].Labels}}
 				slim.Status.ReceiptRef, slim.Status.FinishTime, slim.Status.Effect = list.Items[i].Status.ReceiptRef, list.Items[i].Status.FinishTime, list.Items[i].Status.Effect
 				all = append(all, slim)
 			}

@@ -99,7 +99,7 @@ var _ = Describe("what a governed action costs", Serial, func() {
 			"POST receipts 201",
 			"PUT actions/status 200",
 		}))
-		Expect(len(reads)).To(BeNumerically("<=", 6))
+		Expect(len(reads)).To(BeNumerically("<=", 4))
 	})
 
 	It("keeps the operator under 150 MB with a thousand finished actions", func() {
