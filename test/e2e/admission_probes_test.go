@@ -281,6 +281,25 @@ var _ = Describe("A statement that slipped in while admission was away", Serial,
 	})
 })
 
+var _ = Describe("While the policies are away", Serial, func() {
+	It("the schema still keeps statements from changing", func(ctx SpecContext) {
+		s := theStage()
+		labelled := func(k statementKind) error {
+			return mergePatch(ctx, env.Client(k.meddler(s)), k.make(ctx, s), `{"metadata":{"labels":{"a":"b"}}}`)
+		}
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "ctrlrun-statements-unchanged"}}
+		withoutBinding(ctx, binding, func() bool { return labelled(statementKinds[0]) != nil }, func() {
+			Eventually(func() error { return labelled(statementKinds[0]) }).WithTimeout(10 * time.Second).Should(Succeed())
+			for _, k := range statementKinds {
+				for f, v := range k.change {
+					o := set(k.make(ctx, s), v, "spec", f)
+					Expect(env.Client(k.meddler(s)).Update(ctx, o)).To(refusedBySchema("never changes"), k.kind)
+				}
+			}
+		})
+	})
+})
+
 var _ = Describe("Configuration that was stored before it was refused", Serial, func() {
 	DescribeTable("can still be labelled, but not changed to anything that is refused", func(ctx SpecContext, policy, kind, name string, bad, worse, good fields) {
 		s := theStage()
