@@ -150,10 +150,8 @@ func JudgeOutcome(a *Action, o Outcome) Verdict {
 	}
 	lock := func(claimID string) bool { return o.Name == LockName(a.UID, claimID, a.Agent) }
 	if a.Execution == nil {
-		if lock(a.ClaimID) && o.ClaimID == a.ClaimID {
-			return Verdict{}
-		}
-		if !a.State.Terminal() {
+		withdrew := a.Reason == decision.Withdrawn && lock(a.ClaimID) && o.ClaimID == a.ClaimID
+		if !a.State.Terminal() || withdrew {
 			return Verdict{}
 		}
 		return refused("NotAdmitted", "%s was never admitted, so there is nothing to report.", a.Name)
