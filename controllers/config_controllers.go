@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +30,7 @@ type policyReconciler struct {
 	reader   client.Reader
 	clock    Clock
 	policies *policyCache
+	worlds   *worlds
 }
 
 var _ reconcile.Reconciler = &policyReconciler{}
@@ -84,10 +86,18 @@ func (r *policyReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	if len(problems) == 0 {
 		s.EffectTemplates = effectTemplates(parsed)
 	}
-	if equalStatus(o.Status, next.Status) {
-		return ctrl.Result{}, nil
+	if !equalStatus(o.Status, next.Status) {
+		if err := r.client.Status().Update(ctx, next); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
 	}
-	return ctrl.Result{}, client.IgnoreNotFound(r.client.Status().Update(ctx, next))
+	// A namespace with a policy is one that will have receipts. Opening its chain now lets people see its Ledger, and lets a
+	// rollback be noticed before the first action comes.
+	_, _, err = r.worlds.world(ctx, o.Namespace)
+	if errors.Is(err, errNoNamespace) {
+		err = nil
+	}
+	return ctrl.Result{}, err
 }
 
 // conflicts are the actions another policy of the namespace defines differently.
