@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"ctrlrun.dev/operator/test/testenv"
 )
@@ -21,6 +22,7 @@ func TestE2E(t *testing.T) {
 }
 
 var _ = BeforeSuite(func() {
+	log.SetLogger(GinkgoLogr)
 	var err error
 	env, err = testenv.Start(context.Background(), testenv.Options{})
 	Expect(err).NotTo(HaveOccurred())
