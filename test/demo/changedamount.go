@@ -97,7 +97,7 @@ func (d *demo) copyApproval(ctx context.Context, name string) error {
 	// The copy takes the second of her names for the new action; the first is for her own answer.
 	speaker := action.Speaker(d.alice.user.Name)
 	r, err = d.alice.types(ctx, "kubectl get approval %s.%s -o yaml |\nsed -e /resourceVersion/d -e s/%s/\\&.2/ \\\n"+
-		"-e s/%s/\\&.2/ -e s/%s/%s/ |\nkubectl create -f -", name, speaker, name, speaker, approved.UID, larger.UID)
+		"-e s/%s/\\&.2/ \\\n-e s/%s/%s/ |\nkubectl create -f -", name, speaker, name, speaker, approved.UID, larger.UID)
 	if err != nil {
 		return err
 	}
