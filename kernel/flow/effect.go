@@ -24,7 +24,7 @@ func nextEffect(s Snapshot) Step {
 			key = s.Effect.Key
 		}
 		if key == "" {
-			return Done{} // nothing ever named this effect
+			return notFound(s) // nothing ever named this effect
 		}
 		return lost(s, s.EffectName, key)
 	}
@@ -36,6 +36,16 @@ func nextEffect(s Snapshot) Step {
 		return ambiguous(s, record)
 	}
 	return resolved(s, record)
+}
+
+// notFound judges resolutions of an effect that nothing knows of.
+func notFound(s Snapshot) Step {
+	for _, r := range sortedResolutions(s.Resolutions) {
+		if !r.Judged {
+			return Judge{Name: r.Name, UID: r.UID, Reason: "EffectNotFound", Message: fmt.Sprintf("There is no Effect %s, so there is nothing to resolve. To see what there is: kubectl ctrlrun effects -n %s", s.EffectName, s.World.Namespace)}
+		}
+	}
+	return Done{}
 }
 
 // watchHolder releases a reservation that nobody will use. The action's own pass does everything else.
