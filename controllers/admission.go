@@ -30,6 +30,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/config/admission"
+	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
 )
@@ -53,6 +54,7 @@ const (
 // what is stored with what this release ships, and asks the apiserver to do, as a dry run, what it must refuse.
 type admissionGuard struct {
 	namespace string // the operator's own
+	identity  string // who the operator is to the apiserver
 	cache     client.Reader
 	reader    client.Reader
 	writer    client.Client
@@ -396,19 +398,19 @@ func (g *admissionGuard) probe(ctx context.Context) (time.Time, error) {
 	if err := g.reader.Get(ctx, types.NamespacedName{Namespace: g.namespace, Name: canaryName}, canary); err != nil {
 		return time.Time{}, err
 	}
-	action := &v1alpha1.Action{}
-	if err := g.reader.Get(ctx, types.NamespacedName{Namespace: g.namespace, Name: canaryName}, action); err != nil {
+	canaryAction := &v1alpha1.Action{}
+	if err := g.reader.Get(ctx, types.NamespacedName{Namespace: g.namespace, Name: canaryName}, canaryAction); err != nil {
 		return time.Time{}, err
 	}
 	hash := "sha256:" + strings.Repeat("0", 64)
 	forgedAction := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: probeName}, Spec: v1alpha1.ActionSpec{ActionType: canaryType, Principal: v1alpha1.Principal{Agent: "somebody-else"}, LeaseDurationSeconds: 30}}
 	forgedAction.Spec.Arguments.Raw = []byte("{}")
-	reference := v1alpha1.ObjectReference{Name: canaryName, UID: action.UID}
-	forgedApproval := &v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: canaryName + ".somebody-else"}, Spec: v1alpha1.ApprovalSpec{ActionRef: reference, ActionType: canaryType, ActionHash: hash, Decision: v1alpha1.Approved, Approver: "somebody-else"}}
-	forgedOutcome := &v1alpha1.Outcome{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: string(action.UID) + "." + probeUUID + ".somebody-else"}, Spec: v1alpha1.OutcomeSpec{ActionRef: reference, ClaimID: probeUUID, Result: v1alpha1.OutcomeUnknown, Reporter: "somebody-else"}}
+	reference := v1alpha1.ObjectReference{Name: canaryName, UID: canaryAction.UID}
+	forgedApproval := &v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: canaryName + "." + action.Speaker(g.identity)}, Spec: v1alpha1.ApprovalSpec{ActionRef: reference, ActionType: canaryType, ActionHash: hash, Decision: v1alpha1.Approved, Approver: "somebody-else"}}
+	forgedOutcome := &v1alpha1.Outcome{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: string(canaryAction.UID) + "." + probeUUID + "." + action.Speaker(g.identity)}, Spec: v1alpha1.OutcomeSpec{ActionRef: reference, ClaimID: probeUUID, Result: v1alpha1.OutcomeUnknown, Reporter: "somebody-else"}}
 	foreignEffect := canary.DeepCopy()
 	foreignEffect.Status.History = append(foreignEffect.Status.History, v1alpha1.EffectHistory{Attempt: 1, Result: "probe"})
-	foreignStatus := action.DeepCopy()
+	foreignStatus := canaryAction.DeepCopy()
 	foreignStatus.Status.Message = "probe"
 
 	probes := []struct {

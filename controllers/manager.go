@@ -162,6 +162,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 	}
 	keep.client, keep.reader, keep.clock, keep.worlds = mgr.GetClient(), reader, o.Clock, w
 	admitted.namespace, admitted.cache, admitted.reader, admitted.writer, admitted.config = o.Namespace, mgr.GetCache(), reader, mgr.GetClient(), mgr.GetConfig()
+	admitted.identity = review.Status.UserInfo.Username
 	admitted.log, admitted.changed = o.Logger.WithName("admission"), all.Tell
 	admitted.ledger = func(ctx context.Context) error {
 		ns := &corev1.Namespace{}

@@ -31,7 +31,8 @@ var _ = Describe("An ActionPolicy", func() {
 	DescribeTable("is refused", func(ctx SpecContext, entry any, refused types.GomegaMatcher) {
 		Expect(env.Client(s.policyAdmin).Create(ctx, policy(s.namespace, entry))).To(refused)
 	},
-		// A blank key would be dropped unseen.
+		// A blank key would be dropped unseen, and so would a blank entry.
+		Entry("with a blank entry", nil, deniedBy("ctrlrun-actionpolicies", `without a value: actions["x.y"]`)),
 		Entry("with a blank when", rule(nil), deniedBy("ctrlrun-actionpolicies", `without a value: actions["x.y"].rules: when`)),
 		Entry("with a blank effect", fields{"decision": "allow", "effect": nil}, deniedBy("ctrlrun-actionpolicies", `without a value: actions["x.y"].effect`)),
 		Entry("with a blank resource", fields{"decision": "allow", "resource": nil}, deniedBy("ctrlrun-actionpolicies", `without a value: actions["x.y"].resource`)),
