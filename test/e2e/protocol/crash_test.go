@@ -80,7 +80,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 				a = s.reaches(a, v1alpha1.ActionAdmitted)
 				s.report(s.agent, a, v1alpha1.OutcomeCommitted)
 			}
-			a = s.reaches(a, v1alpha1.ActionCommitted)
+			s.reaches(a, v1alpha1.ActionCommitted)
 			e := s.effect("refund:" + payment)
 			Expect(e.Status.State).To(Equal(v1alpha1.EffectCommitted))
 			Expect(e.Status.Attempt).To(Equal(int64(1)))
