@@ -70,6 +70,10 @@ func releaseOrphan(s Snapshot, record *effect.Record) Step {
 	holder := s.Holder.Action
 	gone := s.Holder.Presence == Absent
 	switch {
+	case gone && admissionMissing(s):
+		// Whoever may delete can delete an action that was admitted, now. Once admission is back this proves nothing; see
+		// below.
+		return Wait{Why: string(decision.AdmissionMissing)}
 	case gone && !status.Transition.After(s.World.AdmissionSince):
 		// It was reserved before admission was away. In that gap anybody with the right to delete could have deleted an
 		// action that was admitted, so this proves nothing.
@@ -88,6 +92,10 @@ func releaseOrphan(s Snapshot, record *effect.Record) Step {
 		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
 	}
 	return nil
+}
+
+func admissionMissing(s Snapshot) bool {
+	return slices.ContainsFunc(s.World.Holds, func(h Hold) bool { return h.Reason == decision.AdmissionMissing })
 }
 
 func admittedFor(a *Action, record *effect.Record) bool {
