@@ -112,6 +112,11 @@ func (p *pass) evaluate() Step {
 		return p.end(Denied, decision.ResourceError, fmt.Sprintf("The resource of this action cannot be computed: %v. Give the missing argument, or correct the policy's resource template.", err))
 	}
 	p.evaluation = evaluation
+	if key := evaluation.EffectKey; key != nil && p.Effect.Presence != Unread {
+		if p.Effect = p.Effect.named(action.EffectName(*key)); p.Effect.Presence == Unread {
+			p.Holder = ActionRead{}
+		}
+	}
 	p.mode = AgentMode
 	if p.Executor != nil {
 		p.mode = OperatorMode

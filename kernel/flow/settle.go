@@ -22,6 +22,7 @@ type ending struct {
 // decision stands; policies and people are not asked again.
 func afterAdmission(s Snapshot) Step {
 	a := s.Action.Action
+	s.Lock, s.Late = s.lock()
 	if a.Effect == nil {
 		end, step := outcome(s)
 		if step != nil {
@@ -29,11 +30,16 @@ func afterAdmission(s Snapshot) Step {
 		}
 		return finish(s, end)
 	}
+	s.Effect = s.Effect.named(a.Effect.Name)
 	ours := s.Effect.Record != nil && s.Effect.HeldBy(a.UID, a.Effect.Attempt)
 	if s.Effect.Presence == Unread || (s.Effect.Presence == Cached && !ours) {
 		return Read{Object: TheEffect, Name: a.Effect.Name}
 	}
 	switch {
+	case !ours && s.Action.Presence != Cached:
+		// The action was read in this pass, perhaps after the record: it may have been admitted in between, and the record
+		// may be its own by now. Only a record that was read by a pass which began with the admission speaks against it.
+		return Wait{Until: s.Now, Why: "begin again"}
 	case s.Effect.Presence == Absent, s.Effect.Status == nil:
 		// The record was lost after somebody was admitted for it. It is re-created Ambiguous, and then settles this action.
 		return lost(s, a.Effect.Name, a.Effect.Key)
@@ -91,6 +97,21 @@ func releaseUnbegun(s Snapshot, record effect.Record) Step {
 		return Read{Object: TheEffect, Name: record.Name}
 	}
 	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
+}
+
+// lock is what is known of the admitted claim's outcome, and of its late one. A pass may have begun before it knew which
+// claim was admitted, and have looked for those of the action's own.
+func (s Snapshot) lock() (OutcomeRead, *Outcome) {
+	a := s.Action.Action
+	name := LockName(a.UID, a.Execution.ClaimID, a.Agent)
+	lock, late := s.Lock, s.Late
+	if lock.Outcome != nil && lock.Outcome.Name != name {
+		lock = OutcomeRead{}
+	}
+	if late != nil && late.Name != "late."+name {
+		late = nil
+	}
+	return lock, late
 }
 
 // outcome is what the lock says, or the step that brings somebody's outcome about. No clock decides between a report and a

@@ -196,6 +196,15 @@ type EffectRead struct {
 	*effect.Record
 }
 
+// named is what is known of the effect of that name. In one pass the name can change: the policy gives another key now, or
+// the action turns out to be admitted for the key of an earlier one.
+func (e EffectRead) named(name string) EffectRead {
+	if e.Record != nil && e.Record.Name != name {
+		return EffectRead{}
+	}
+	return e
+}
+
 // OutcomeRead is an outcome as far as it is known.
 type OutcomeRead struct {
 	Presence
