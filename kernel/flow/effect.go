@@ -138,14 +138,28 @@ func lost(s Snapshot, name, key string) Step {
 		}
 	}
 	attempt := max(highest, 1)
+	if record := s.Effect.Record; record != nil && mayBeResolved(s.Key.Receipts, record.UID, attempt) {
+		// A person may have resolved that attempt before the loss, and an attempt has one receipt of a resolution, which may
+		// be on its way to the chain still. So this gets a number of its own, which nobody was or will be admitted for.
+		attempt, token = attempt+1, ""
+	}
 	status := effect.Lost(attempt, holder, kind, token, highest, *nextLoss(s, s.Effect.Record), s.Now)
 	return WriteEffect{Name: name, Key: key, Status: status, Create: s.Effect.Presence == Absent, Why: WhyLost}
 }
 
-// nextLoss numbers this loss of the record after those the chain has receipts of.
+// mayBeResolved reports whether a resolution of that attempt can ever have counted: it quotes a receipt that says ambiguous.
+func mayBeResolved(receipts []receipt.Document, effectUID string, attempt int64) bool {
+	return slices.ContainsFunc(receipts, func(d receipt.Document) bool {
+		return d.EffectUID == effectUID && d.Attempt == attempt && d.Result == decision.Ambiguous
+	})
+}
+
+// nextLoss numbers this loss of the record after those the chain has receipts of. Its seq is that of the last receipt which
+// was listed: a receipt of this very number that was on its way then stands behind it, so the fold from there finds it.
 func nextLoss(s Snapshot, record *effect.Record) *effect.Loss {
-	loss := &effect.Loss{Ordinal: 1, Seq: s.World.VerifiedSeq}
+	loss := &effect.Loss{Ordinal: 1}
 	for _, d := range s.Key.Receipts {
+		loss.Seq = max(loss.Seq, d.Seq)
 		if record != nil && d.Kind == receipt.KindStatusMissing && d.SubjectUID == record.UID {
 			loss.Ordinal = max(loss.Ordinal, d.Ordinal+1)
 		}
@@ -191,14 +205,14 @@ func ambiguous(s Snapshot, record effect.Record) Step {
 			reason, message = judgeQuoted(s, record, r)
 		}
 		if reason != "" {
-			return Judge{Name: r.Name, UID: r.UID, Reason: reason, Message: message}
+			return refuse(s, r, reason, message)
 		}
 		next, err := record.Status.Resolve(effect.Resolution{
 			Name: r.Name, UID: r.UID, Resolver: r.Resolver, State: r.State,
 			QuotedSeq: s.Quoted.Entry.Seq, QuotedHash: r.QuotedHash, Reason: r.Reason, Evidence: r.Evidence,
 		}, s.Now)
 		if err != nil {
-			return Judge{Name: r.Name, UID: r.UID, Reason: "Mismatch", Message: err.Error()}
+			return refuse(s, r, "Mismatch", err.Error())
 		}
 		// A compare-and-set: of two people, or two operators, one settles it. The receipt follows, made from the record; a
 		// renewal waits for it.
@@ -268,9 +282,9 @@ func resolved(s Snapshot, record effect.Record) Step {
 		case resolution != nil && r.UID == resolution.UID:
 			return Judge{Name: r.Name, UID: r.UID, Accepted: true, Reason: "Accepted", Message: fmt.Sprintf("It settled attempt %d of effect %q: %s. Receipt %d.", record.Status.Attempt, record.Key, record.Status.State, s.Chain.FoundLink.Seq)}
 		case resolution != nil && r.Attempt == record.Status.Attempt:
-			return Judge{Name: r.Name, UID: r.UID, Reason: "AnotherWasFirst", Message: fmt.Sprintf("%s by %s settled this attempt already: %s.", resolution.Name, resolution.Resolver, record.Status.State)}
+			return refuse(s, r, "AnotherWasFirst", fmt.Sprintf("%s by %s settled this attempt already: %s.", resolution.Name, resolution.Resolver, record.Status.State))
 		default:
-			return Judge{Name: r.Name, UID: r.UID, Reason: "NotAmbiguous", Message: fmt.Sprintf("The effect is %s in attempt %d; only an Ambiguous one is resolved.", record.Status.State, record.Status.Attempt)}
+			return refuse(s, r, "NotAmbiguous", fmt.Sprintf("The effect is %s in attempt %d; only an Ambiguous one is resolved.", record.Status.State, record.Status.Attempt))
 		}
 	}
 	return Done{}
@@ -280,10 +294,19 @@ func resolved(s Snapshot, record effect.Record) Step {
 func refuseEarly(s Snapshot, otherwise Step) Step {
 	for _, r := range sortedResolutions(s.Resolutions) {
 		if !r.Judged {
-			return Judge{Name: r.Name, UID: r.UID, Reason: "NotAmbiguous", Message: fmt.Sprintf("The effect is %s; only an Ambiguous one is resolved.", s.Effect.Status.State)}
+			return refuse(s, r, "NotAmbiguous", fmt.Sprintf("The effect is %s; only an Ambiguous one is resolved.", s.Effect.Status.State))
 		}
 	}
 	return otherwise
+}
+
+// refuse is the verdict against a resolution. What speaks against one need not be so for ever: a cache that has the
+// resolution may not have the record it answers yet. So it is given only on what the apiserver itself says.
+func refuse(s Snapshot, r Resolution, reason, message string) Step {
+	if s.Effect.Presence != Fresh {
+		return Read{Object: TheEffect, Name: s.Effect.Name}
+	}
+	return Judge{Name: r.Name, UID: r.UID, Reason: reason, Message: message}
 }
 
 // tellHolder marks the action whose attempt was resolved, if it is still there. It is news, not evidence.
