@@ -47,7 +47,10 @@ func run(ctx context.Context) bool {
 	d := &demo{screen: newScreen(os.Stdout), started: time.Now()}
 	err := d.play(ctx)
 	if ctx.Err() != nil {
-		err = errors.Join(context.Cause(ctx), err)
+		err = errors.Join(fmt.Errorf("it was interrupted, or took more than %s", timeout), err)
+	}
+	if d.stage.operatorEnded() {
+		err = errors.Join(errors.New("the operator ended by itself"), err)
 	}
 	good := err == nil && len(d.failures) == 0
 	stopErr := d.close(good)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -175,6 +176,19 @@ func (s *stage) policyInForce(ctx context.Context) error {
 	})
 }
 
+// operatorEnded says whether the operator, which nobody here asked to, has ended.
+func (s *stage) operatorEnded() bool {
+	if s == nil || s.operator == nil {
+		return false
+	}
+	select {
+	case <-s.operator.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // stop ends everything that runs. A nil stage has nothing to stop.
 func (s *stage) stop() error {
 	if s == nil {
@@ -204,7 +218,8 @@ func (s *stage) until(ctx context.Context, o client.Object, what string, done fu
 		return last == nil && done(), nil
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("%T %s is not %s after %s", o, key.Name, what, patience), last)
+		kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1alpha1.")
+		return errors.Join(fmt.Errorf("%s %s is not %s after %s", kind, key.Name, what, patience), last)
 	}
 	return nil
 }
