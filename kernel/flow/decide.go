@@ -215,18 +215,13 @@ func (p *pass) known() Step {
 // approved answers until the required people have said yes to exactly what this pass computed.
 func (p *pass) approved() Step {
 	a := p.a
-	if a.Ask != nil {
-		p.required = max(p.required, a.Ask.Required)
-		if p.evaluation.Decision == decision.Allow {
-			p.required = 0 // the policy now allows it: nobody's answer is needed, and none is spent
-		}
-	}
-	if p.required == 0 {
-		return nil
-	}
 	if a.Ask == nil {
+		if p.required == 0 {
+			return nil
+		}
 		return p.pin()
 	}
+	p.required = max(p.required, a.Ask.Required)
 	p.question = approval.Question{
 		ActionUID: a.UID, ActionType: a.Type, Hash: p.evaluation.Hash, Key: p.evaluation.EffectKey,
 		Agent: a.Agent, User: a.User,
@@ -239,6 +234,12 @@ func (p *pass) approved() Step {
 			message += fmt.Sprintf(": %q", no.Reason)
 		}
 		return p.end(Denied, decision.ApprovalDenied, message+". Nothing was executed.")
+	}
+	if p.evaluation.Decision == decision.Allow {
+		// The policy allows it now: nobody's yes is needed, and none is spent. Whoever was asked and said no is heard all the
+		// same.
+		p.required, p.tally = 0, approval.Tally{}
+		return nil
 	}
 	if p.tally.Sufficient(p.question) {
 		return nil
@@ -346,6 +347,8 @@ func ClaimCounts(a *Action, c Claim, admissionSince time.Time) string {
 		return "MadeWithoutAdmission"
 	case a.ClaimableTime == nil || !c.ClaimableTime.Equal(*a.ClaimableTime):
 		return "NotClaimable"
+	case a.ClaimExpiration != nil && c.Created.After(*a.ClaimExpiration):
+		return "Expired"
 	}
 	return ""
 }

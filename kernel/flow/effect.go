@@ -74,14 +74,16 @@ func releaseOrphan(s Snapshot, record *effect.Record) Step {
 		// Whoever may delete can delete an action that was admitted, now. Once admission is back this proves nothing; see
 		// below.
 		return Wait{Why: string(decision.AdmissionMissing)}
-	case gone && !status.Transition.After(s.World.AdmissionSince):
+	case gone && status.State == effect.Executing && !status.Transition.After(s.World.AdmissionSince):
 		// It was reserved before admission was away. In that gap anybody with the right to delete could have deleted an
-		// action that was admitted, so this proves nothing.
+		// action that was admitted, so this proves nothing. (Reserved does: whoever executes begins on the record itself.)
 		if !s.Key.Read {
 			return Read{Object: TheKey, Name: record.Name}
 		}
-		next := *status
-		next.State, next.Cause, next.Transition = effect.Ambiguous, effect.StatusMissing, s.Now
+		next, err := status.Settle(effect.Settlement{State: effect.Ambiguous, Cause: effect.StatusMissing, Now: s.Now})
+		if err != nil {
+			return nil
+		}
 		next.Loss = nextLoss(s, record)
 		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyLost}
 	case gone, holder != nil && holder.EndedUnadmitted(), holder != nil && holder.Execution != nil && !admittedFor(holder, record):

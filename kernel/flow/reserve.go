@@ -131,7 +131,7 @@ func (p *pass) waitFor(message string) Step {
 // lastReads answers until everything a reservation or admission rests on was read from the apiserver in this pass: the
 // approvals, which may have turned into a denial, and last the action itself.
 func (p *pass) lastReads() Step {
-	if p.required > 0 && p.Answers.Presence != Fresh {
+	if p.a.Ask != nil && p.Answers.Presence != Fresh {
 		return Read{Object: TheAnswers}
 	}
 	if p.Action.Presence != Fresh {
@@ -162,7 +162,7 @@ func (p *pass) take(attempt int64) effect.Take {
 // admit is the last check and the one write that lets a process act. It copies what the record says, so that whoever wrote
 // the reservation, the admission fits it.
 func (p *pass) admit() Step {
-	if p.required > 0 && p.Answers.Presence != Fresh {
+	if p.a.Ask != nil && p.Answers.Presence != Fresh {
 		return Read{Object: TheAnswers}
 	}
 	execution := Execution{Mode: p.mode, ClaimID: p.claimID, Claim: p.claim, Lease: p.Now.Add(p.a.Lease), Admitted: p.Now, Approvals: p.tally.Approved}

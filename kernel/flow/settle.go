@@ -144,6 +144,10 @@ func outcome(s Snapshot) (ending, Step) {
 func endingOf(s Snapshot, record effect.Record) ending {
 	status := record.Status
 	inspect := fmt.Sprintf("Find out what happened, then resolve it: kubectl ctrlrun inspect %s -n %s", s.Action.Name, s.World.Namespace)
+	if by := status.Resolution; by != nil {
+		state := map[effect.State]State{effect.Committed: Committed, effect.Failed: Failed}[status.State]
+		return ending{state, "", fmt.Sprintf("The record of its effect was lost, and %s resolved it before this Action was finished: %s.", by.Resolver, status.State)}
+	}
 	switch status.State {
 	case effect.Committed:
 		return ending{Committed, "", "It was executed, and its executor reported success."}

@@ -136,8 +136,13 @@ func JudgeClaim(a *Action, c Claim, admissionSince time.Time) Verdict {
 		return refused(reason, "%s proposed %s; only that identity may execute it.", a.Agent, a.Name)
 	case "MadeWithoutAdmission":
 		return refused(reason, "It was created while the admission policies were not in force. Claim again.")
+	case "Expired":
+		return refused(reason, "It came after %s, when %s could not be claimed any more.", a.ClaimExpiration.UTC().Format(time.RFC3339), a.Name)
 	case "NotClaimable":
-		return refused(reason, "%s is %s, and what it quotes is not the present claimableTime. Read the Action and claim again.", a.Name, a.State)
+		if a.ClaimableTime == nil || c.ClaimableTime.After(*a.ClaimableTime) {
+			return Verdict{} // what is known of the action may be older than what the claim quotes
+		}
+		return refused(reason, "%s became claimable again since then, and what it quotes is not the present claimableTime. Read the Action and claim again.", a.Name)
 	default:
 		return refused(reason, "It does not count.")
 	}
