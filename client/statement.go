@@ -36,7 +36,11 @@ func (c *Client) CreateStatement(ctx context.Context, statement kube.Object, nam
 		if err != nil {
 			return refusal("create "+kind+" "+statement.GetName(), err)
 		}
-		if existing == nil || own(existing) {
+		switch {
+		case existing == nil:
+			return nil
+		case own(existing):
+			adopt(statement, existing)
 			return nil
 		}
 	}
@@ -53,7 +57,7 @@ func (e *unreadableError) Error() string {
 func (e *unreadableError) Unwrap() error { return e.err }
 
 // createOrRead creates object, repeating until there is an answer, and fills it in. If the name is taken it returns what has
-// it instead.
+// it instead, and leaves object as it was: it may yet be created under another name.
 func (c *Client) createOrRead(ctx context.Context, object kube.Object) (kube.Object, error) {
 	var existing kube.Object
 	err := repeat(ctx, createWindow, func(ctx context.Context) error {
@@ -78,7 +82,6 @@ func (c *Client) createOrRead(ctx context.Context, object kube.Object) (kube.Obj
 			return err
 		}
 		existing = attempt
-		adopt(object, attempt)
 		return nil
 	})
 	return existing, err

@@ -316,6 +316,23 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(runs()).To(BeZero())
 	})
 
+	It("answers again for somebody whose first answer was refused", func(ctx SpecContext) {
+		wait := s.start(s.agent, refund("seven", "2000", "--", "true")...)
+		asked := s.awaiting(refundName("seven"))
+		misread := &v1alpha1.Approval{Spec: v1alpha1.ApprovalSpec{
+			ActionRef:  v1alpha1.ObjectReference{Name: asked.Name, UID: asked.UID},
+			ActionType: asked.Spec.ActionType, ActionHash: "sha256:" + strings.Repeat("0", 64), EffectKey: &asked.Status.Effect.Key,
+			Decision: v1alpha1.Approved,
+		}}
+		misread.Namespace, misread.Name = s.namespace, asked.Name+"."+action.Speaker(s.approver.Name)
+		Expect(env.Client(s.approver).Create(ctx, misread)).To(Succeed())
+
+		r := s.run(s.approver, "approve", asked.Name, "--yes", "--hash", asked.Status.ActionHash)
+		Expect(r.Code).To(Equal(0), r.Stderr)
+		Expect(r.Stdout).To(ContainSubstring(misread.Name + ".2"))
+		Expect(wait().Code).To(Equal(0))
+	})
+
 	It("gives the right to approve by type", func() {
 		wait := s.start(s.agent, "run", "iam.grant", "to=eve", "--", "true")
 		asked := s.awaiting(action.EffectName("grant:eve"))
