@@ -485,6 +485,9 @@ func (r *pass) writeAction(ctx context.Context, step flow.WriteAction) error {
 		}
 	case target == r.holder:
 		r.setHolder(next, flow.Fresh)
+		if next.Status.ReceiptRef != nil {
+			r.worlds.retain(next) // it was kept for its effect's sake, which is resolved
+		}
 	default:
 		r.others[step.UID] = next
 		for i := range r.s.Key.Actions {

@@ -179,9 +179,14 @@ func (r *retention) remove(ctx context.Context, o *v1alpha1.Action) error {
 			return fmt.Errorf("list resolutions: %w", err)
 		}
 		for i := range resolutions.Items {
-			if given, _ := accepted(resolutions.Items[i].Status.Conditions); given && resolutions.Items[i].Spec.Attempt == e.Attempt {
-				all = append(all, &resolutions.Items[i])
+			if resolutions.Items[i].Spec.Attempt != e.Attempt {
+				continue
 			}
+			if given, _ := accepted(resolutions.Items[i].Status.Conditions); !given {
+				// Nobody would come back for it once the Action is gone.
+				return fmt.Errorf("resolution %s has no verdict yet", resolutions.Items[i].Name)
+			}
+			all = append(all, &resolutions.Items[i])
 		}
 	}
 	for _, statement := range append(all, o) {

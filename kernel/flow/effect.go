@@ -274,9 +274,6 @@ func resolved(s Snapshot, record effect.Record) Step {
 		if s.Chain.Found == nil {
 			return Append{Head: s.Chain.Head, Document: resolutionDocument(s, record)}
 		}
-		if step := tellHolder(s, record); step != nil {
-			return step
-		}
 	}
 	for _, r := range sortedResolutions(s.Resolutions) {
 		switch {
@@ -287,6 +284,12 @@ func resolved(s Snapshot, record effect.Record) Step {
 			return refuse(s, r, "AnotherWasFirst", fmt.Sprintf("%s by %s settled this attempt already: %s.", resolution.Name, resolution.Resolver, record.Status.State))
 		default:
 			return refuse(s, r, "NotAmbiguous", fmt.Sprintf("The effect is %s in attempt %d; only an Ambiguous one is resolved.", record.Status.State, record.Status.Attempt))
+		}
+	}
+	if resolution != nil {
+		// Last: an Action that has been told may be deleted, with its statements, as soon as it is time.
+		if step := tellHolder(s, record); step != nil {
+			return step
 		}
 	}
 	return Done{}
