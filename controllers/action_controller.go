@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -48,6 +49,8 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		Watches(&v1alpha1.Settings{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		// Its environment is part of every hash, and its end ends everything.
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unadmitted))).
 		WithOptions(options).
 		Complete(r)
