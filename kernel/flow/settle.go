@@ -278,7 +278,8 @@ func document(s Snapshot, end ending) receipt.Document {
 		d.Environment = s.World.Environment
 	}
 	d.Decision, d.DecisionReason = a.Decision, string(a.DecisionReason)
-	if p := a.Policy; p != nil {
+	// A policy with a fraction in it has no canonical form and so no hash to be cited by; the message names it.
+	if p := a.Policy; p != nil && p.RulesHash != "" {
 		d.Policy = &receipt.Policy{Name: p.Name, Version: p.Version, Generation: p.Generation, RulesHash: p.RulesHash}
 	}
 	if e := a.Effect; e != nil {

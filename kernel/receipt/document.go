@@ -111,7 +111,7 @@ type Document struct {
 
 // Principal is who asked for an action.
 type Principal struct {
-	Agent  string
+	Agent  string         // or null: it was proposed while nobody was there to say who did
 	User   string         // on whose behalf, or null
 	Claims map[string]any // what the apiserver vouched for beside the name, or null; never hashed into the action
 }
@@ -248,7 +248,7 @@ func (p *Principal) document() any {
 	if p.Claims != nil {
 		claims = p.Claims
 	}
-	return map[string]any{"agent": p.Agent, "user": orNull(p.User), "claims": claims}
+	return map[string]any{"agent": orNull(p.Agent), "user": orNull(p.User), "claims": claims}
 }
 
 func (p *Policy) document() any {

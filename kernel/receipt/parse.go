@@ -185,7 +185,7 @@ func (r *reader) principal() *Principal {
 	}
 	sub := r.enter("principal", m)
 	p := &Principal{
-		Agent:  sub.text("agent"),
+		Agent:  sub.orNull("agent"),
 		User:   sub.orNull("user"),
 		Claims: sub.objectOrNull("claims"),
 	}
