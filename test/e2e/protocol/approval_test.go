@@ -6,8 +6,11 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/decision"
@@ -476,6 +479,37 @@ var _ = Describe("a statement made while admission was missing", Serial, func() 
 		Expect(retry.Status.Approval.Counted).To(BeZero())
 		expectAccepted(s.approve(s.approver, retry))
 		s.reaches(retry, v1alpha1.ActionClaimable)
+		s.chainHolds()
+	})
+
+	It("and that names nobody ends on record all the same", func() {
+		s := newScene()
+		closeGap := admissionGap("ctrlrun-actions")
+		stamp := &admissionregistrationv1.MutatingAdmissionPolicyBinding{}
+		Expect(env.Admin().Get(ctx, client.ObjectKey{Name: "ctrlrun-stamp-actions"}, stamp)).To(Succeed())
+		Expect(env.Admin().Delete(ctx, stamp)).To(Succeed())
+		p := act("note.write", `{"text":"hello"}`)
+		stamped := func() string {
+			o := p.object(s.ns)
+			if err := env.Client(s.agent).Create(ctx, o, client.DryRunAll); err != nil {
+				return err.Error()
+			}
+			return o.Spec.Principal.Agent
+		}
+		putBack := func() {
+			o := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: stamp.Name, Labels: stamp.Labels, Annotations: stamp.Annotations}, Spec: stamp.Spec}
+			Expect(client.IgnoreAlreadyExists(env.Admin().Create(ctx, o))).To(Succeed())
+			Eventually(stamped).Should(Equal(s.agent.Name))
+		}
+		DeferCleanup(putBack)
+		Eventually(stamped).Should(BeEmpty(), "the apiserver does not say any more who proposes")
+		a := s.propose(p)
+		Expect(a.Spec.Principal.Agent).To(BeEmpty())
+
+		putBack()
+		closeGap()
+		s.reaches(a, v1alpha1.ActionBlocked, string(decision.MadeWithoutAdmission))
+		Expect(s.receiptOf(a).Principal.Agent).To(BeEmpty())
 		s.chainHolds()
 	})
 })
