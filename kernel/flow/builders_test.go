@@ -354,7 +354,7 @@ func (b *snapshotBuilder) Executor() *snapshotBuilder {
 
 // Chain has been folded for that identity; found is its receipt, nil if there is none.
 func (b *snapshotBuilder) Chain(id receipt.Identity, found *receipt.Document) *snapshotBuilder {
-	head := receipt.Link{Seq: 7, Hash: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
+	head := receipt.Link{Seq: 7, Hash: "sha256:" + strings.Repeat("7", 64)}
 	b.s.Chain = flow.ChainRead{Read: true, Identity: id, Head: head, Found: found, FoundLink: head}
 	return b
 }
@@ -397,3 +397,5 @@ func expect(t *testing.T, b *snapshotBuilder, want string) flow.Step {
 	}
 	return step
 }
+
+func refTo(c flow.Claim) *effect.Ref { return &effect.Ref{Name: c.Name, UID: c.UID} }
