@@ -149,11 +149,19 @@ func (r *effectReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		Complete(r)
 }
 
-// effectsOfAction are the unsettled effects an Action holds; and, of an Ambiguous one, the effect that may be resolved by
-// now and has left the cache.
+// effectsOfAction are the unsettled effects an Action holds; and one that has left the cache while a resolution of it still
+// waits for its verdict, which may have waited for this Action.
 func (r *effectReconciler) effectsOfAction(ctx context.Context, o client.Object) []reconcile.Request {
 	requests := r.list(ctx, o.GetNamespace(), client.MatchingFields{byHolderUID: string(o.GetUID())})
-	if s := o.(*v1alpha1.Action).Status; s.State == v1alpha1.ActionAmbiguous && s.Effect != nil {
+	s := o.(*v1alpha1.Action).Status
+	if s.Execution == nil || s.Effect == nil {
+		return requests
+	}
+	resolutions := &v1alpha1.ResolutionList{}
+	if err := r.client.List(ctx, resolutions, client.InNamespace(o.GetNamespace()), client.MatchingFields{byEffectName: s.Effect.Name}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list resolutions")
+	}
+	if len(resolutions.Items) > 0 {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: s.Effect.Name}})
 	}
 	return requests
@@ -184,17 +192,11 @@ func (r *effectReconciler) list(ctx context.Context, namespace string, options .
 	return requests
 }
 
-// actionFor reads the Action a statement names: from the cache, or, since that holds unfinished ones only, from the
-// apiserver. If the name belongs to another uid it is that other Action; nil: there is none of that name.
-func actionFor(ctx context.Context, cached, reader client.Reader, namespace string, ref v1alpha1.ObjectReference) (*flow.Action, error) {
-	key := types.NamespacedName{Namespace: namespace, Name: ref.Name}
+// actionFor reads the Action a statement names. If the name belongs to another uid it is that other Action; nil: there is
+// none of that name.
+func actionFor(ctx context.Context, from client.Reader, namespace string, ref v1alpha1.ObjectReference) (*flow.Action, error) {
 	o := &v1alpha1.Action{}
-	err := cached.Get(ctx, key, o)
-	if err != nil || o.UID != ref.UID {
-		o = &v1alpha1.Action{}
-		err = reader.Get(ctx, key, o)
-	}
-	if err != nil {
+	if err := from.Get(ctx, types.NamespacedName{Namespace: namespace, Name: ref.Name}, o); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	return records.Action(o), nil

@@ -180,6 +180,13 @@ func (g *admissionGuard) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	g.mu.Lock()
+	replaced := g.record != "" && g.record != record
+	g.mu.Unlock()
+	if replaced {
+		// It was away for a moment, or is another one: nothing is decided before it has been probed.
+		g.lose(errors.New("the admission policies were changed or made anew, and are being probed"))
+	}
 	if err := g.canaries(ctx); err != nil {
 		return err
 	}
@@ -330,7 +337,7 @@ func (g *admissionGuard) canaries(ctx context.Context) error {
 	labels := map[string]string{v1alpha1.CanaryLabel: "true"}
 	action := &v1alpha1.Action{
 		ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: canaryName, Labels: labels},
-		Spec:       v1alpha1.ActionSpec{ActionType: canaryType, LeaseDurationSeconds: 30},
+		Spec:       v1alpha1.ActionSpec{ActionType: canaryType, LeaseDurationSeconds: 30, Principal: v1alpha1.Principal{Agent: g.identity}},
 	}
 	action.Spec.Arguments.Raw = []byte("{}")
 	now := metav1.NewMicroTime(time.Unix(0, 0))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,8 @@ const (
 	freshnessEvery = 2 * time.Second
 	// freshnessTrust is how long after the start of the last equal round an action may be admitted.
 	freshnessTrust = 10 * time.Second
+	// freshnessRelist is how long one list is compared with the cache before another is made.
+	freshnessRelist = time.Second
 )
 
 // decisionKinds are the kinds a decision reads from caches. A lagging cache of any of them could admit what the cluster
@@ -32,6 +35,9 @@ var decisionKinds = []schema.GroupVersionKind{
 	v1alpha1.GroupVersion.WithKind("ActionPolicy"),
 	v1alpha1.GroupVersion.WithKind("Settings"),
 	corev1.SchemeGroupVersion.WithKind("Namespace"),
+	// What says who made a statement. A watch of these that stalls would hide that they are gone.
+	admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"),
+	admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicyBinding"),
 }
 
 // freshness proves, again and again, that the caches decisions read hold what the apiserver holds. A consistent list costs
@@ -47,6 +53,7 @@ type freshness struct {
 	mu    sync.Mutex
 	equal time.Time // start of the last equal round, monotonic
 	start time.Time
+	tried time.Time // end of the last round, equal or not
 }
 
 // Start runs rounds until the context ends. It does so on every replica: each proves its own caches.
@@ -70,17 +77,26 @@ func (f *freshness) Start(ctx context.Context) error {
 func (f *freshness) NeedLeaderElection() bool { return false }
 
 func (f *freshness) round(ctx context.Context) {
-	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, freshnessTrust)
 	defer cancel()
-	errs := make(chan error, len(decisionKinds))
-	for _, kind := range decisionKinds {
-		go func() { errs <- f.compare(ctx, kind) }()
+	type answer struct {
+		began time.Time
+		err   error
 	}
-	var failed error
+	answers := make(chan answer, len(decisionKinds))
+	for _, kind := range decisionKinds {
+		go func() {
+			began, err := f.compare(ctx, kind)
+			answers <- answer{began, err}
+		}()
+	}
+	began, failed := time.Now(), error(nil)
 	for range decisionKinds {
-		if err := <-errs; err != nil {
-			failed = err
+		a := <-answers
+		if a.err != nil {
+			failed = a.err
+		} else if a.began.Before(began) {
+			began = a.began
 		}
 	}
 	f.mu.Lock()
@@ -88,6 +104,7 @@ func (f *freshness) round(ctx context.Context) {
 	if failed == nil {
 		f.equal = began
 	}
+	f.tried = time.Now()
 	f.mu.Unlock()
 	switch {
 	case failed == nil && held:
@@ -98,37 +115,38 @@ func (f *freshness) round(ctx context.Context) {
 }
 
 // compare waits, within the round, for the cache to hold every object of a kind at the listed version or later, and none
-// older that the list lacks.
-func (f *freshness) compare(ctx context.Context, kind schema.GroupVersionKind) error {
-	listed := &metav1.PartialObjectMetadataList{}
-	listed.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := f.reader.List(ctx, listed); err != nil { // without a resourceVersion: consistent
-		return fmt.Errorf("list %s: %w", kind.Kind, err)
-	}
-	at, err := version(listed.ResourceVersion)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", kind.Kind, err)
-	}
-	want := make(map[string]uint64, len(listed.Items))
-	for i := range listed.Items {
-		v, err := version(listed.Items[i].ResourceVersion)
-		if err != nil {
-			return fmt.Errorf("list %s: %w", kind.Kind, err)
-		}
-		want[string(listed.Items[i].UID)] = v
-	}
+// older that the list lacks. It gives the start of the list that it was equal to. An object that is deleted after a list
+// makes that list unequal for ever, so it lists again after a while.
+func (f *freshness) compare(ctx context.Context, kind schema.GroupVersionKind) (time.Time, error) {
 	for {
-		difference, err := f.difference(ctx, kind, want, at)
+		began := time.Now()
+		listed := &metav1.PartialObjectMetadataList{}
+		listed.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		if err := f.reader.List(ctx, listed); err != nil { // without a resourceVersion: consistent
+			return began, fmt.Errorf("list %s: %w", kind.Kind, err)
+		}
+		at, err := version(listed.ResourceVersion)
 		if err != nil {
-			return err
+			return began, fmt.Errorf("list %s: %w", kind.Kind, err)
 		}
-		if difference == "" {
-			return nil
+		want := make(map[string]uint64, len(listed.Items))
+		for i := range listed.Items {
+			v, err := version(listed.Items[i].ResourceVersion)
+			if err != nil {
+				return began, fmt.Errorf("list %s: %w", kind.Kind, err)
+			}
+			want[string(listed.Items[i].UID)] = v
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the cache lags: %s", difference)
-		case <-time.After(20 * time.Millisecond):
+		for time.Since(began) < freshnessRelist {
+			difference, err := f.difference(ctx, kind, want, at)
+			if err != nil || difference == "" {
+				return began, err
+			}
+			select {
+			case <-ctx.Done():
+				return began, fmt.Errorf("the cache lags: %s", difference)
+			case <-time.After(20 * time.Millisecond):
+			}
 		}
 	}
 }
@@ -189,12 +207,12 @@ func (f *freshness) Hold() *flow.Hold {
 	return &flow.Hold{Reason: decision.CachesStale, Since: since, Message: "The operator cannot prove that what it knows of policies, settings and namespaces is what the apiserver holds. Nothing is decided until it can; its log says what differs."}
 }
 
-// Age is how long ago the last equal round began.
-func (f *freshness) Age() time.Duration {
+// Idle is how long ago the last round ended, equal or not: an apiserver that is away is no reason to restart this process.
+func (f *freshness) Idle() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.equal.IsZero() {
+	if f.tried.IsZero() {
 		return time.Since(f.start)
 	}
-	return time.Since(f.equal)
+	return time.Since(f.tried)
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -71,6 +72,16 @@ func (r *acceptanceReconciler) Reconcile(ctx context.Context, request ctrl.Reque
 		Name: o.Name, UID: string(o.UID), Namespace: o.Spec.Ledger, NamespaceUID: string(o.Spec.NamespaceUID),
 		Head: receipt.Link{Seq: o.Spec.Seq, Hash: o.Spec.Hash}, Reason: o.Spec.Reason, AcceptedBy: o.Spec.AcceptedBy,
 	}
+	if !held {
+		// It may be this very acceptance that ended the hold: we died before saying so.
+		document, err := r.tookEffect(ctx, acceptance)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if document != nil {
+			return r.answerAccepted(ctx, o, acceptance.Head, document.Epoch, document.Seq)
+		}
+	}
 	reason, message, err := flow.JudgeAcceptance(acceptance, string(namespace.UID), held, func(seq int64) (receipt.Entry, bool, error) {
 		return ledger.Get(ctx, r.reader, o.Spec.Ledger, seq)
 	})
@@ -103,7 +114,7 @@ func (r *acceptanceReconciler) accept(ctx context.Context, o *v1alpha1.LedgerAcc
 	}
 	world := flow.World{ClusterID: r.worlds.clusterID, Namespace: namespace.Name, NamespaceUID: string(namespace.UID), Epoch: epoch}
 	document := acceptance.Document(world, flow.Snapshot{Now: r.clock.Now()})
-	chain := ledger.NewChain(o.Spec.Ledger, acceptance.Head, r.reader, r.client)
+	chain := ledger.NewChain(o.Spec.Ledger, acceptance.Head, acceptance.Head, r.reader, r.client)
 	head, found, at, err := chain.Find(ctx, document.Identity(), acceptance.Head.Seq)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -118,7 +129,8 @@ func (r *acceptanceReconciler) accept(ctx context.Context, o *v1alpha1.LedgerAcc
 		l.Status = &v1alpha1.LedgerStatus{}
 	}
 	l.Status.Epoch, l.Status.Seq, l.Status.Hash, l.Status.NamespaceUID = epoch+1, at.Seq, at.Hash, namespace.UID
-	l.Status.CheckpointTime = metav1.NewTime(r.clock.Now())
+	now := metav1.NewTime(r.clock.Now())
+	l.Status.CheckpointTime, l.Status.Accepted = now, &v1alpha1.AcceptedHead{Seq: acceptance.Head.Seq, Hash: acceptance.Head.Hash, Time: now}
 	records.SetCondition(&l.Status.Conditions, l.Generation, r.clock.Now(), v1alpha1.ReadyCondition, true, "ChainAccepted", fmt.Sprintf("%s accepted the chain up to %s.", o.Spec.AcceptedBy, acceptance.Head))
 	if err := r.client.Status().Update(ctx, l); err != nil {
 		return ctrl.Result{}, err
@@ -127,7 +139,24 @@ func (r *acceptanceReconciler) accept(ctx context.Context, o *v1alpha1.LedgerAcc
 		return ctrl.Result{}, err
 	}
 	r.changed()
-	return r.answer(ctx, o, true, v1alpha1.ReasonAccepted, fmt.Sprintf("The chain goes on after %s, in epoch %d. Receipt %d says so.", acceptance.Head, epoch+1, at.Seq))
+	return r.answerAccepted(ctx, o, acceptance.Head, epoch+1, at.Seq)
+}
+
+func (r *acceptanceReconciler) answerAccepted(ctx context.Context, o *v1alpha1.LedgerAcceptance, head receipt.Link, epoch, seq int64) (ctrl.Result, error) {
+	return r.answer(ctx, o, true, v1alpha1.ReasonAccepted, fmt.Sprintf("The chain goes on after %s, in epoch %d. Receipt %d says so.", head, epoch, seq))
+}
+
+// tookEffect finds the receipt of an acceptance that took effect before its verdict was written.
+func (r *acceptanceReconciler) tookEffect(ctx context.Context, a flow.Acceptance) (*receipt.Document, error) {
+	entry, ok, err := ledger.Get(ctx, r.reader, a.Namespace, a.Head.Seq+1)
+	if err != nil || !ok {
+		return nil, err
+	}
+	document, err := receipt.Parse(entry)
+	if err != nil || document.Identity() != a.Identity() {
+		return nil, nil
+	}
+	return &document, nil
 }
 
 func (r *acceptanceReconciler) answer(ctx context.Context, o *v1alpha1.LedgerAcceptance, yes bool, reason, message string) (ctrl.Result, error) {
@@ -226,8 +255,8 @@ func (c *checkpointer) NeedLeaderElection() bool { return false }
 
 // audit folds a namespace's whole chain again and compares it with the Effects, after admission was away: in that gap
 // anybody with the right to delete could have deleted an Effect, which would free its key.
-func (w *worlds) audit(ctx context.Context, namespace string, recreate func(ctx context.Context, key types.NamespacedName, effectKey string) error) error {
-	verifier := receipt.NewVerifier(receipt.Options{})
+func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.Link, recreate func(ctx context.Context, key types.NamespacedName, effectKey string) error) error {
+	verifier := receipt.NewVerifier(receipt.Options{From: accepted})
 	keys := map[string]string{} // effect name -> key
 	list := &v1alpha1.ReceiptList{}
 	for {
@@ -236,8 +265,10 @@ func (w *worlds) audit(ctx context.Context, namespace string, recreate func(ctx 
 		}
 		for i := range list.Items {
 			entry := records.Entry(&list.Items[i])
-			if err := verifier.Add(entry); err != nil {
-				return fmt.Errorf("%w: %w", ledger.ErrBroken, err)
+			if entry.Seq > accepted.Seq {
+				if err := verifier.Add(entry); err != nil {
+					return fmt.Errorf("%w: %w", ledger.ErrBroken, err)
+				}
 			}
 			document, err := receipt.Parse(entry)
 			if err != nil {
@@ -253,6 +284,21 @@ func (w *worlds) audit(ctx context.Context, namespace string, recreate func(ctx 
 	}
 	if breaks := verifier.Report().Breaks; len(breaks) > 0 {
 		return fmt.Errorf("%w: %s at receipt %d", ledger.ErrBroken, breaks[0].Name, breaks[0].Seq)
+	}
+	// An admitted attempt that has no receipt yet names its key too.
+	unfinished := &v1alpha1.ActionList{}
+	for {
+		if err := w.reader.List(ctx, unfinished, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.receiptRef.name", "")}, client.Limit(500), client.Continue(unfinished.Continue)); err != nil {
+			return fmt.Errorf("list unfinished actions: %w", err)
+		}
+		for i := range unfinished.Items {
+			if s := unfinished.Items[i].Status; s.Execution != nil && s.Effect != nil {
+				keys[s.Effect.Name] = s.Effect.Key
+			}
+		}
+		if unfinished.Continue == "" {
+			break
+		}
 	}
 	effects := &metav1.PartialObjectMetadataList{}
 	effects.SetGroupVersionKind(schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "EffectList"})

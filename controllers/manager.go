@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,8 +35,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/flow"
 )
 
 // Options of an operator.
@@ -111,13 +114,22 @@ func caches() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.Action{}: {Field: fields.OneTermEqualSelector("status.receiptRef.name", "")},
+			&v1alpha1.Action{}:  {Field: fields.OneTermEqualSelector("status.receiptRef.name", "")},
+			&v1alpha1.Outcome{}: {Transform: withoutLongOutput},
 			&v1alpha1.Effect{}: {Field: fields.AndSelectors(
 				fields.OneTermNotEqualSelector("status.state", string(v1alpha1.EffectCommitted)),
 				fields.OneTermNotEqualSelector("status.state", string(v1alpha1.EffectFailed)),
 			)},
 		},
 	}
+}
+
+// withoutLongOutput keeps out of memory what no receipt takes over. Nothing but the apiserver's own limit bounds an output.
+func withoutLongOutput(o any) (any, error) {
+	if outcome, ok := o.(*v1alpha1.Outcome); ok && outcome.Spec.Output != nil && len(outcome.Spec.Output.Raw) > flow.MaxOutputBytes {
+		outcome.Spec.Output = nil
+	}
+	return cache.TransformStripManagedFields()(o)
 }
 
 func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
@@ -157,8 +169,14 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		identity: review.Status.UserInfo.Username, appended: checkpoints.Grew, crash: o.Crash,
 	}
 	w.recreate = func(ctx context.Context, key types.NamespacedName, effectKey string) error {
-		_, err := p.runEffect(ctx, key, effectKey)
-		return err
+		if _, err := p.runEffect(ctx, key, effectKey); err != nil {
+			return err
+		}
+		// A pass may end before its last step. Only the record itself proves that the key is not free.
+		if err := reader.Get(ctx, key, &v1alpha1.Effect{}); err != nil {
+			return fmt.Errorf("re-create effect %s: %w", key.Name, err)
+		}
+		return nil
 	}
 	keep.client, keep.reader, keep.clock, keep.worlds = mgr.GetClient(), reader, o.Clock, w
 	admitted.namespace, admitted.cache, admitted.reader, admitted.writer, admitted.config = o.Namespace, mgr.GetCache(), reader, mgr.GetClient(), mgr.GetConfig()
@@ -190,8 +208,11 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 
 func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard *admissionGuard, w *worlds, all *broadcast, everything, everyEffect <-chan event.GenericEvent) error {
 	c, reader := mgr.GetClient(), mgr.GetAPIReader()
-	many, one := controller.Options{MaxConcurrentReconciles: o.Concurrency}, controller.Options{MaxConcurrentReconciles: 1}
-	few := controller.Options{MaxConcurrentReconciles: 2}
+	workers := func(n int) controller.Options {
+		// After an outage of the apiserver everybody waits for this to look again.
+		return controller.Options{MaxConcurrentReconciles: n, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 15*time.Second)}
+	}
+	many, few, one := workers(o.Concurrency), workers(2), workers(1)
 	for _, err := range []error{
 		(&actionReconciler{client: c, passes: p}).setup(mgr, many, everything),
 		(&effectReconciler{client: c, passes: p}).setup(mgr, many, everyEffect),
@@ -247,11 +268,11 @@ func index(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 }
 
-// probes: alive means that rounds of the freshness proof are made; ready means that statements made now count.
+// probes: alive means that rounds of the freshness proof are made, equal or not; ready means that statements made now count.
 func probes(mgr ctrl.Manager, o Options, guard *admissionGuard, fresh *freshness) error {
 	if err := mgr.AddHealthzCheck("rounds", func(*http.Request) error {
-		if age := fresh.Age(); age > time.Minute {
-			return fmt.Errorf("no equal freshness round for %s", age.Round(time.Second))
+		if idle := fresh.Idle(); idle > time.Minute {
+			return fmt.Errorf("no freshness round has ended for %s", idle.Round(time.Second))
 		}
 		return nil
 	}); err != nil {
@@ -278,6 +299,10 @@ func listOf(kind schema.GroupVersionKind) client.ObjectList {
 		return &v1alpha1.ActionPolicyList{}
 	case "Settings":
 		return &v1alpha1.SettingsList{}
+	case "ValidatingAdmissionPolicy":
+		return &admissionregistrationv1.ValidatingAdmissionPolicyList{}
+	case "ValidatingAdmissionPolicyBinding":
+		return &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{}
 	}
 	return &corev1.NamespaceList{}
 }
@@ -341,6 +366,7 @@ func (b *broadcast) Start(ctx context.Context) error {
 		list := &corev1.NamespaceList{}
 		if err := b.client.List(ctx, list); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Cannot list namespaces")
+			time.AfterFunc(time.Second, b.Tell)
 			continue
 		}
 		for i := range list.Items {

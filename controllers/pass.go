@@ -165,16 +165,12 @@ func (r *pass) fillEffect(ctx context.Context) error {
 	if err := r.fillHolder(ctx); err != nil {
 		return err
 	}
-	if e := r.effect; e != nil && e.Status != nil && e.Status.Holder != nil {
-		outcomes := &v1alpha1.OutcomeList{}
-		if err := r.client.List(ctx, outcomes, client.InNamespace(r.namespace), client.MatchingFields{byActionUID: string(e.Status.Holder.UID)}); err != nil {
+	if e := r.effect; e != nil && e.Status != nil && e.Status.OutcomeRef != nil {
+		late := &v1alpha1.Outcome{}
+		if err := r.client.Get(ctx, r.named("late."+e.Status.OutcomeRef.Name), late); err == nil {
+			r.s.Late = records.Outcome(late)
+		} else if !apierrors.IsNotFound(err) {
 			return err
-		}
-		for i := range outcomes.Items {
-			o := &outcomes.Items[i]
-			if o.Name == "late."+flow.LockName(string(e.Status.Holder.UID), o.Spec.ClaimID, e.Status.Holder.Agent) {
-				r.s.Late = records.Outcome(o)
-			}
 		}
 	}
 	return nil

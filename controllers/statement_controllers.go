@@ -2,9 +2,11 @@ package controllers
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,20 +40,53 @@ func (j *judge[T]) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Re
 	if err := j.client.Get(ctx, request.NamespacedName, o); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if meta.FindStatusCondition(j.status(o).Conditions, v1alpha1.AcceptedCondition) != nil || j.admission.Hold() != nil {
-		return ctrl.Result{}, nil
+	if c := meta.FindStatusCondition(j.status(o).Conditions, v1alpha1.AcceptedCondition); c != nil {
+		return j.sweep(ctx, o, c)
 	}
-	a, err := actionFor(ctx, j.client, j.reader, request.Namespace, j.reference(o))
-	if err != nil {
-		return ctrl.Result{}, err
+	if j.admission.Hold() != nil {
+		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
-	v, err := j.verdict(ctx, j, o, a)
+	v, err := j.judge(ctx, o)
 	if err != nil || !v.Given() {
 		return ctrl.Result{}, err
 	}
 	next := o.DeepCopyObject().(T)
 	records.SetCondition(&j.status(next).Conditions, next.GetGeneration(), j.clock.Now(), v1alpha1.AcceptedCondition, v.Accepted, v.Reason, v.Message)
 	return ctrl.Result{}, client.IgnoreNotFound(j.client.Status().Update(ctx, next))
+}
+
+// judge gives the verdict. A refusal is final, so it is never given on what a cache says of the Action.
+func (j *judge[T]) judge(ctx context.Context, o T) (flow.Verdict, error) {
+	var v flow.Verdict
+	for _, from := range []client.Reader{j.client, j.reader} {
+		a, err := actionFor(ctx, from, o.GetNamespace(), j.reference(o))
+		if err != nil {
+			return flow.Verdict{}, err
+		}
+		if a == nil && from == client.Reader(j.client) {
+			continue // the cache holds unfinished ones only
+		}
+		if v, err = j.verdict(ctx, j, o, a); err != nil || v.Accepted || !v.Given() {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+// sweep deletes, after a while, what was said about an Action that is not there: nothing else ever would.
+func (j *judge[T]) sweep(ctx context.Context, o T, c *metav1.Condition) (ctrl.Result, error) {
+	if c.Reason != v1alpha1.ReasonActionNotFound {
+		return ctrl.Result{}, nil
+	}
+	settings := &v1alpha1.Settings{}
+	if err := j.client.Get(ctx, types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	}
+	if wait := c.LastTransitionTime.Add(limits(settings).FinishedTTL).Sub(j.clock.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	uid := o.GetUID()
+	return ctrl.Result{}, client.IgnoreNotFound(j.client.Delete(ctx, o, client.Preconditions{UID: &uid}))
 }
 
 // setup watches the statements, and the Actions they are about: a verdict may have to wait for the Action's.

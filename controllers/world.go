@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,7 +53,10 @@ type openChain struct {
 	// uid of the namespace it was opened for.
 	uid   types.UID
 	epoch int64
-	chain *ledger.Chain
+	// accepted is the head the present epoch began with.
+	accepted     receipt.Link
+	acceptedTime time.Time
+	chain        *ledger.Chain
 	// hold says why nothing may be decided or appended here.
 	hold *flow.Hold
 	// audited is the admissionSince the chain was last compared with the effects for.
@@ -69,6 +73,9 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 	ns := &corev1.Namespace{}
 	if err := w.cache.Get(ctx, types.NamespacedName{Name: name}, ns); err != nil {
 		if apierrors.IsNotFound(err) {
+			w.mu.Lock()
+			delete(w.chains, name)
+			w.mu.Unlock()
 			return flow.World{}, nil, errNoNamespace
 		}
 		return flow.World{}, nil, fmt.Errorf("read namespace: %w", err)
@@ -98,7 +105,7 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 		Policies:       set,
 	}
 	open.mu.Lock()
-	world.Epoch = open.epoch
+	world.Epoch, world.Accepted, world.AcceptedTime = open.epoch, open.accepted, open.acceptedTime
 	if open.chain != nil {
 		world.VerifiedSeq = open.chain.Head().Seq
 	}
@@ -187,6 +194,12 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 		view.Recorded = &receipt.Link{Seq: l.Status.Seq, Hash: l.Status.Hash}
 		view.RecordedUID = string(l.Status.NamespaceUID)
 		o.epoch = l.Status.Epoch
+		if a := l.Status.Accepted; a != nil {
+			o.accepted, o.acceptedTime = receipt.Link{Seq: a.Seq, Hash: a.Hash}, a.Time.Time
+		}
+		if c := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition); c != nil && c.Status == metav1.ConditionFalse {
+			view.Held = c.Message // it is for a person to accept, not for a restart to forget
+		}
 	}
 	if o.chain != nil {
 		head := o.chain.Head()
@@ -197,7 +210,9 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 		return err
 	}
 	for i := range finished {
-		view.HighestRef = max(view.HighestRef, finished[i].Status.ReceiptRef.Seq)
+		if t := finished[i].Status.FinishTime; t != nil && t.After(o.acceptedTime) {
+			view.HighestRef = max(view.HighestRef, finished[i].Status.ReceiptRef.Seq)
+		}
 	}
 	message, err := flow.CheckLedger(view)
 	if err != nil {
@@ -214,7 +229,7 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 	} else if err := w.createLedger(ctx, ns, exists, l); err != nil {
 		return err
 	}
-	chain := ledger.NewChain(ns.Name, from, w.reader, w.writer)
+	chain := ledger.NewChain(ns.Name, from, o.accepted, w.reader, w.writer)
 	if _, err := chain.Extend(ctx); err != nil {
 		if errors.Is(err, ledger.ErrBroken) {
 			o.uid = ns.UID
@@ -367,12 +382,12 @@ func (w *worlds) audited(ctx context.Context, namespace string, o *openChain) er
 	o.auditing.Lock()
 	defer o.auditing.Unlock()
 	o.mu.Lock()
-	done := o.hold != nil || o.chain == nil || o.audited.Equal(since)
+	done, accepted := o.hold != nil || o.chain == nil || o.audited.Equal(since), o.accepted
 	o.mu.Unlock()
 	if done {
 		return nil
 	}
-	if err := w.audit(context.WithValue(ctx, auditKey{}, true), namespace, w.recreate); err != nil {
+	if err := w.audit(context.WithValue(ctx, auditKey{}, true), namespace, accepted, w.recreate); err != nil {
 		if errors.Is(err, ledger.ErrBroken) {
 			return w.broken(ctx, namespace, o, err)
 		}

@@ -55,6 +55,10 @@ type LedgerStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	AdmissionRecord string `json:"admissionRecord,omitempty"`
+	// accepted is the head a person accepted when the present epoch began. Absent: the chain was never broken. What comes
+	// before it is not verified any more.
+	// +optional
+	Accepted *AcceptedHead `json:"accepted,omitempty"`
 	// checkpointTime is when the head was last written here.
 	// +optional
 	CheckpointTime metav1.Time `json:"checkpointTime,omitempty"`
@@ -64,6 +68,18 @@ type LedgerStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// AcceptedHead is the head of a chain that a person accepted.
+type AcceptedHead struct {
+	// seq of that head; 0: an empty chain.
+	// +kubebuilder:validation:Minimum=0
+	Seq int64 `json:"seq"`
+	// hash of that head.
+	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
+	Hash string `json:"hash"`
+	// time of the acceptance. Whatever refers to a later seq from before it refers to receipts that are lost.
+	Time metav1.Time `json:"time"`
 }
 
 // LedgerList is a list of Ledger.

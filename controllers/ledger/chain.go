@@ -28,6 +28,8 @@ const (
 	// headTrust is how long a head that was seen is believed to be still there before an append looks again: a cluster
 	// restored to an earlier point must not get a receipt behind a gap.
 	headTrust = 2 * time.Second
+	// listFrom is from how many receipts on a fold is read by a list instead of one by one.
+	listFrom = 100
 )
 
 // ErrBroken says that the chain contradicts itself, or what is remembered of it. Nothing may be appended.
@@ -38,7 +40,9 @@ var ErrTaken = errors.New("that seq is taken")
 
 // Chain is one namespace's chain as far as this process has folded it. It is safe for concurrent use.
 type Chain struct {
-	name   string
+	name string
+	// base is the head a person accepted when the chain was broken. What is before it is looked at, not verified.
+	base   receipt.Link
 	reader client.Reader
 	writer client.Writer
 
@@ -48,9 +52,10 @@ type Chain struct {
 	last     receipt.Entry // the newest entry folded, if any
 }
 
-// NewChain starts at a head that was checked.
-func NewChain(name string, from receipt.Link, reader client.Reader, writer client.Writer) *Chain {
-	return &Chain{name: name, reader: reader, writer: writer, fold: receipt.NewFold(from)}
+// NewChain starts at a head that was checked. base is the head the chain's epoch began with, the zero Link if it was never
+// broken.
+func NewChain(name string, from, base receipt.Link, reader client.Reader, writer client.Writer) *Chain {
+	return &Chain{name: name, base: base, reader: reader, writer: writer, fold: receipt.NewFold(from)}
 }
 
 // Head is the last receipt this process has folded.
@@ -67,7 +72,7 @@ func (c *Chain) Find(ctx context.Context, id receipt.Identity, floor int64) (hea
 	if err := c.headStillThere(ctx); err != nil {
 		return receipt.Link{}, nil, receipt.Link{}, err
 	}
-	if floor < c.fold.From().Seq {
+	if floor := max(floor, c.base.Seq); floor < c.fold.From().Seq {
 		if err := c.refold(ctx, floor); err != nil {
 			return receipt.Link{}, nil, receipt.Link{}, err
 		}
@@ -76,6 +81,11 @@ func (c *Chain) Find(ctx context.Context, id receipt.Identity, floor int64) (hea
 		return receipt.Link{}, nil, receipt.Link{}, err
 	}
 	link, ok := c.fold.Find(id)
+	if !ok && floor < c.base.Seq {
+		if link, ok, err = c.before(ctx, id, floor); err != nil {
+			return receipt.Link{}, nil, receipt.Link{}, err
+		}
+	}
 	if !ok {
 		return c.fold.Head(), nil, receipt.Link{}, nil
 	}
@@ -100,7 +110,10 @@ func (c *Chain) Find(ctx context.Context, id receipt.Identity, floor int64) (hea
 func (c *Chain) Append(ctx context.Context, head receipt.Link, document receipt.Document) (receipt.Link, receipt.Document, error) {
 	entry, err := document.Entry(head)
 	if err != nil {
-		return receipt.Link{}, document, err
+		document = document.Reduced(err)
+		if entry, err = document.Entry(head); err != nil {
+			return receipt.Link{}, document, err
+		}
 	}
 	// If we die right here, or the response is lost, the next fold finds the receipt by its identity.
 	err = c.writer.Create(ctx, records.Receipt(c.name, entry, document))
@@ -174,36 +187,87 @@ func (c *Chain) add(entry receipt.Entry) error {
 
 // refold starts again at an earlier point, and must come by the head that was folded before.
 func (c *Chain) refold(ctx context.Context, floor int64) error {
-	start := receipt.Start()
-	if floor > 0 {
-		entry, ok, err := Get(ctx, c.reader, c.name, floor)
-		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return fmt.Errorf("%w: receipt %d is missing", ErrBroken, floor)
-		}
-		start = entry.Link()
-	}
 	known := c.fold.Head()
-	fold := receipt.NewFold(start)
-	for fold.Head().Seq < known.Seq {
-		entry, ok, err := Get(ctx, c.reader, c.name, fold.Head().Seq+1)
+	fold := receipt.NewFold(receipt.Start())
+	add := func(entry receipt.Entry) error {
 		switch {
-		case err != nil:
-			return err
-		case !ok:
-			return fmt.Errorf("%w: receipt %d is missing", ErrBroken, fold.Head().Seq+1)
+		case entry.Seq > known.Seq, entry.Seq < floor:
+			return nil
+		case entry.Seq == floor:
+			fold = receipt.NewFold(entry.Link())
+			return nil
 		}
 		if err := fold.Add(entry); err != nil {
 			return fmt.Errorf("%w: %w", ErrBroken, err)
 		}
+		return nil
 	}
-	if fold.Head() != known {
-		return fmt.Errorf("%w: receipt %d is %s, where %s is remembered", ErrBroken, known.Seq, fold.Head().Hash, known.Hash)
+	var err error
+	if known.Seq-floor > listFrom {
+		err = c.list(ctx, add)
+	} else {
+		err = c.each(ctx, max(floor, 1), known.Seq, add)
+	}
+	switch {
+	case err != nil:
+		return err
+	case fold.From().Seq != floor:
+		return fmt.Errorf("%w: receipt %d is missing", ErrBroken, floor)
+	case fold.Head() != known:
+		return fmt.Errorf("%w: receipt %d is %s, where %s is remembered", ErrBroken, fold.Head().Seq, fold.Head().Hash, known)
 	}
 	c.fold = fold
 	return nil
+}
+
+// before looks for an identity in what a person accepted without its being verifiable.
+func (c *Chain) before(ctx context.Context, id receipt.Identity, floor int64) (receipt.Link, bool, error) {
+	var found receipt.Link
+	err := c.list(ctx, func(entry receipt.Entry) error {
+		if entry.Seq <= floor || entry.Seq > c.base.Seq {
+			return nil
+		}
+		if have, err := receipt.IdentityOf(entry); err == nil && have == id {
+			found = entry.Link()
+		}
+		return nil
+	})
+	return found, found.Seq > 0, err
+}
+
+// each reads the receipts from first to last, one by one.
+func (c *Chain) each(ctx context.Context, first, last int64, do func(receipt.Entry) error) error {
+	for seq := first; seq <= last; seq++ {
+		entry, ok, err := Get(ctx, c.reader, c.name, seq)
+		if err == nil && !ok {
+			err = fmt.Errorf("%w: receipt %d is missing", ErrBroken, seq)
+		}
+		if err == nil {
+			err = do(entry)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list reads all receipts, in the order of their names, which is that of their seqs.
+func (c *Chain) list(ctx context.Context, do func(receipt.Entry) error) error {
+	page := &v1alpha1.ReceiptList{}
+	for {
+		if err := c.reader.List(ctx, page, client.InNamespace(c.name), client.Limit(200), client.Continue(page.Continue)); err != nil {
+			return fmt.Errorf("list receipts: %w", err)
+		}
+		for i := range page.Items {
+			if err := do(records.Entry(&page.Items[i])); err != nil {
+				return err
+			}
+		}
+		if page.Continue == "" {
+			return nil
+		}
+	}
 }
 
 // Get reads one receipt from the apiserver.

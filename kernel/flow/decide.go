@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/approval"
@@ -108,6 +109,9 @@ func (p *pass) evaluate() Step {
 		return p.end(Denied, decision.LeaseTooLong, fmt.Sprintf("The lease of %s is longer than the %s this namespace's Settings allow. Propose it again with a shorter spec.leaseDurationSeconds.", a.Lease, longest))
 	}
 	evaluation, err := p.World.Policies.Evaluate(proposal)
+	if tooLarge := action.CheckSize(proposal.Arguments); err != nil && tooLarge != nil {
+		return p.end(Denied, decision.ArgumentsTooLarge, fmt.Sprintf("This action cannot be hashed: %v.", tooLarge))
+	}
 	if err != nil {
 		return p.end(Denied, decision.ResourceError, fmt.Sprintf("The resource of this action cannot be computed: %v. Give the missing argument, or correct the policy's resource template.", err))
 	}
@@ -157,10 +161,6 @@ func (p *pass) proposal() (action.Proposal, decision.Reason, string) {
 		return action.Proposal{}, decision.UnrepresentableArgument, fmt.Sprintf("The number at %q does not fit into 64 bits, so the apiserver does not keep it exactly. Use a string and propose it again.", "/spec/arguments"+pointer)
 	}
 	proposal := action.Proposal{Name: a.Type, Arguments: arguments, Principal: action.Principal{Agent: a.Agent, User: a.User}, Resource: a.Resource, Environment: p.World.Environment}
-	encoded, err := canonical.Encode(arguments)
-	if err != nil || len(encoded) > action.MaxArgumentsBytes {
-		return action.Proposal{}, decision.ArgumentsTooLarge, fmt.Sprintf("The arguments have %d bytes in canonical form; at most %d are allowed. Store what is large elsewhere and name it.", len(encoded), action.MaxArgumentsBytes)
-	}
 	if err := proposal.Validate(); err != nil {
 		return action.Proposal{}, decision.UnrepresentableArgument, fmt.Sprintf("This action cannot be hashed: %v. Correct it and propose it again.", err)
 	}
@@ -383,6 +383,7 @@ func (p *pass) effectRef() *EffectRef {
 
 // write gives the status to be written, or what to do if it is written already.
 func (p *pass) write(status Status, why string, otherwise Step) Step {
+	status.Message = clip(status.Message)
 	if p.a.FirstSeq != nil && sameStatus(p.a.Status, status) {
 		return otherwise
 	}
@@ -412,13 +413,28 @@ func (p *pass) end(state State, reason decision.Reason, message string) Step {
 			status.Effect = p.a.Effect
 		}
 	}
-	status.State, status.Reason, status.Message = state, reason, message
+	status.State, status.Reason, status.Message = state, reason, clip(message)
 	now := p.Now
 	status.FinishTime = &now
 	if state == Denied && status.Decision == "" {
 		status.Decision, status.DecisionReason = decision.Deny, reason
 	}
 	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: WhyEnd}
+}
+
+// maxMessage is how many bytes a message may have. What is compared with a stored message must be what would be stored.
+const maxMessage = 1024
+
+// clip shortens a message without cutting a character.
+func clip(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	cut := maxMessage - len("…")
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
 }
 
 func (p *pass) first(status Status) Status {

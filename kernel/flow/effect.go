@@ -70,7 +70,7 @@ func releaseOrphan(s Snapshot, record *effect.Record) Step {
 	holder := s.Holder.Action
 	gone := s.Holder.Presence == Absent
 	switch {
-	case gone && admissionMissing(s):
+	case gone && held(s, decision.AdmissionMissing):
 		// Whoever may delete can delete an action that was admitted, now. Once admission is back this proves nothing; see
 		// below.
 		return Wait{Why: string(decision.AdmissionMissing)}
@@ -94,10 +94,6 @@ func releaseOrphan(s Snapshot, record *effect.Record) Step {
 		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
 	}
 	return nil
-}
-
-func admissionMissing(s Snapshot) bool {
-	return slices.ContainsFunc(s.World.Holds, func(h Hold) bool { return h.Reason == decision.AdmissionMissing })
 }
 
 func admittedFor(a *Action, record *effect.Record) bool {
@@ -190,7 +186,11 @@ func ambiguous(s Snapshot, record effect.Record) Step {
 			return step
 		}
 	}
-	if s.Late != nil && record.Status.Late == nil {
+	if held(s, decision.AdmissionMissing) {
+		// Anybody may have made what there is to read, now.
+		return Wait{Why: string(decision.AdmissionMissing)}
+	}
+	if s.Late != nil && record.Status.Late == nil && lateCounts(s, record) {
 		next := *record.Status
 		next.Late = &effect.Late{Name: s.Late.Name, Result: string(s.Late.Result)}
 		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyLate}
@@ -221,6 +221,12 @@ func ambiguous(s Snapshot, record effect.Record) Step {
 		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyResolve}
 	}
 	return Wait{Why: "resolution"}
+}
+
+// lateCounts reports whether a report that came too late is one of the holder's own.
+func lateCounts(s Snapshot, record effect.Record) bool {
+	holder := record.Status.Holder
+	return holder != nil && s.Late.ActionUID == holder.UID && s.Late.Reporter == holder.Agent && s.Late.Created.After(s.World.AdmissionSince)
 }
 
 // judge says why a resolution does not count, before its quoted receipt is looked at.
@@ -269,7 +275,7 @@ func resolved(s Snapshot, record effect.Record) Step {
 		}
 		id := receipt.Identity{Kind: receipt.KindResolution, SubjectUID: record.UID, Ordinal: record.Status.Attempt}
 		if !s.Chain.answers(id) {
-			return Read{Object: TheChain, Identity: id, Floor: resolution.QuotedSeq}
+			return Read{Object: TheChain, Identity: id, Floor: s.World.floor(resolution.QuotedSeq, record.Status.Transition)}
 		}
 		if s.Chain.Found == nil {
 			return Append{Head: s.Chain.Head, Document: resolutionDocument(s, record)}
@@ -344,7 +350,7 @@ func receiptOfLoss(s Snapshot, record effect.Record) Step {
 	}
 	id := receipt.Identity{Kind: receipt.KindStatusMissing, SubjectUID: record.UID, Ordinal: record.Status.Loss.Ordinal}
 	if !s.Chain.answers(id) {
-		return Read{Object: TheChain, Identity: id, Floor: record.Status.Loss.Seq}
+		return Read{Object: TheChain, Identity: id, Floor: s.World.floor(record.Status.Loss.Seq, record.Status.Transition)}
 	}
 	if s.Chain.Found != nil {
 		return nil

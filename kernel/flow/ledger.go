@@ -14,9 +14,11 @@ type LedgerView struct {
 	// Recorded is the head the Ledger remembers, for RecordedUID; nil: there is no Ledger.
 	Recorded    *receipt.Link
 	RecordedUID string
+	// Held is what the Ledger says of an earlier hold that nobody has accepted yet, "" if it holds nothing.
+	Held string
 	// Remembered is the head this process remembers; nil: it has not seen this chain yet.
 	Remembered *receipt.Link
-	// HighestRef is the highest seq any Action's receiptRef names.
+	// HighestRef is the highest seq the receiptRef of an Action names that finished in the present epoch.
 	HighestRef int64
 
 	// At gives the receipt hash stored at a seq, "" if there is none. Seq 0 is asked for never.
@@ -39,6 +41,9 @@ func CheckLedger(v LedgerView) (hold string, err error) {
 	}
 	if v.Recorded != nil && v.RecordedUID != v.NamespaceUID {
 		return fmt.Sprintf("The Ledger belongs to a namespace %s with uid %s; this one has uid %s: it was deleted and created again, or restored.", v.Namespace, v.RecordedUID, v.NamespaceUID) + accept, nil
+	}
+	if v.Held != "" {
+		return v.Held, nil
 	}
 	if v.Recorded == nil {
 		return "The Ledger of this namespace has disappeared." + accept, nil
@@ -105,14 +110,15 @@ func JudgeAcceptance(a Acceptance, namespaceUID string, held bool, at func(seq i
 	}
 	if ok {
 		// Our own receipt of this very acceptance may be there already: we died after writing it.
-		if id, err := receipt.IdentityOf(next); err != nil || id != a.identity() {
+		if id, err := receipt.IdentityOf(next); err != nil || id != a.Identity() {
 			return "Mismatch", fmt.Sprintf("The chain goes on after %s: accept its last receipt, or find out why it does.", a.Head), nil
 		}
 	}
 	return "", "", nil
 }
 
-func (a Acceptance) identity() receipt.Identity {
+// Identity is that of its receipt.
+func (a Acceptance) Identity() receipt.Identity {
 	return receipt.Identity{Kind: receipt.KindLedgerAccepted, SubjectUID: a.UID}
 }
 

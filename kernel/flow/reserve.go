@@ -114,7 +114,7 @@ func (p *pass) predecessorDone(r *effect.Record) Step {
 	}
 	id := receipt.Identity{Kind: receipt.KindResolution, SubjectUID: r.UID, Ordinal: r.Status.Attempt}
 	if !p.Chain.answers(id) {
-		return Read{Object: TheChain, Identity: id, Floor: resolution.QuotedSeq}
+		return Read{Object: TheChain, Identity: id, Floor: p.World.floor(resolution.QuotedSeq, r.Status.Transition)}
 	}
 	if p.Chain.Found == nil {
 		return p.waitFor(fmt.Sprintf("It waits for the receipt of the resolution %s of effect %q.", resolution.Name, r.Key))

@@ -1,6 +1,11 @@
 package flow
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/decision"
+)
 
 // Retained is what matters for how long a finished action is kept.
 type Retained struct {
@@ -15,6 +20,8 @@ type Retained struct {
 // means that it may go.
 func Retain(r Retained, w World, now time.Time) (wait time.Duration, keep bool) {
 	switch {
+	case slices.ContainsFunc(w.Holds, func(h Hold) bool { return h.Reason == decision.ClockSkew }):
+		return time.Minute, false // by a clock that is wrong everything is due
 	case !r.Finished:
 		return 0, true
 	case r.EffectAmbiguous && r.HolderUID == r.UID:

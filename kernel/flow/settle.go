@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"ctrlrun.dev/operator/kernel/action"
@@ -10,6 +11,9 @@ import (
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
+
+// MaxOutputBytes is the most a receipt takes over of what an executor says it got. A longer output is left in the Outcome.
+const MaxOutputBytes = 16 << 10
 
 // ending is how an admitted attempt ended, and why.
 type ending struct {
@@ -67,6 +71,9 @@ func settle(s Snapshot, record effect.Record) Step {
 		if s.Now.Before(due) {
 			return Wait{Until: due, Why: "lease"}
 		}
+		if step := clockHold(s); step != nil {
+			return step
+		}
 		settlement.State, settlement.Cause = effect.Ambiguous, effect.ExecutorLost
 	} else {
 		end, step := outcome(s)
@@ -91,6 +98,9 @@ func settle(s Snapshot, record effect.Record) Step {
 func releaseUnbegun(s Snapshot, record effect.Record) Step {
 	if s.Now.Before(record.Status.Lease) {
 		return Wait{Until: record.Status.Lease, Why: "begin"}
+	}
+	if step := clockHold(s); step != nil {
+		return step
 	}
 	next, err := record.Status.Release(s.Now)
 	if err != nil {
@@ -123,7 +133,14 @@ func outcome(s Snapshot) (ending, Step) {
 		if s.Now.Before(due) {
 			return ending{}, Wait{Until: due, Why: "outcome"}
 		}
+		if step := clockHold(s); step != nil {
+			return ending{}, step
+		}
 		return ending{}, DeclareLapse{ActionName: a.Name, ActionUID: a.UID, ClaimID: a.Execution.ClaimID, Proposer: a.Agent}
+	}
+	if held(s, decision.AdmissionMissing) {
+		// Anybody may have made it, now. When admission is back, only what was made after that counts.
+		return ending{}, Wait{Why: string(decision.AdmissionMissing)}
 	}
 	o := s.Lock.Outcome
 	inspect := fmt.Sprintf("Find out what happened, then resolve it: kubectl ctrlrun inspect %s -n %s", a.Name, s.World.Namespace)
@@ -241,19 +258,30 @@ func findReceipt(s Snapshot) (*receipt.Document, Step) {
 	if !s.Chain.answers(id) {
 		floor := int64(0)
 		if a.FirstSeq != nil {
-			floor = *a.FirstSeq
+			floor = s.World.floor(*a.FirstSeq, a.Created)
 		}
 		return nil, Read{Object: TheChain, Identity: id, Floor: floor}
 	}
 	return s.Chain.Found, nil
 }
 
+// held reports whether the world holds for that reason.
+func held(s Snapshot, reason decision.Reason) bool {
+	return slices.ContainsFunc(s.World.Holds, func(h Hold) bool { return h.Reason == reason })
+}
+
 // chainHold answers while nothing may be appended: a chain that does not fit what is remembered of it must not grow.
 func chainHold(s Snapshot) Step {
-	for _, hold := range s.World.Holds {
-		if hold.Reason == decision.LedgerRolledBack {
-			return Wait{Why: string(hold.Reason)}
-		}
+	if held(s, decision.LedgerRolledBack) {
+		return Wait{Why: string(decision.LedgerRolledBack)}
+	}
+	return nil
+}
+
+// clockHold answers while the clock is known to be wrong: it must not end anybody's lease.
+func clockHold(s Snapshot) Step {
+	if held(s, decision.ClockSkew) {
+		return Wait{Why: string(decision.ClockSkew)}
 	}
 	return nil
 }
@@ -298,14 +326,17 @@ func document(s Snapshot, end ending) receipt.Document {
 			d.Approvals = append(d.Approvals, receipt.Approval{Approver: answer.Approver, Groups: answer.Groups, Name: answer.Name, UID: answer.UID, Time: answer.Created, Reason: answer.Reason})
 		}
 		if o := s.Lock.Outcome; o != nil {
-			d.Reporter, d.Error, d.Output = o.Reporter, o.Error, o.Output
+			d.Reporter, d.Error = o.Reporter, o.Error
+			if len(o.Output) <= MaxOutputBytes {
+				d.Output = o.Output
+			}
 		}
 		if s.Late != nil {
 			d.LateOutcomeName = s.Late.Name
 		}
 	}
 	d.ProposedTime = a.Created
-	d.Result, d.Reason, d.Message = resultOf(end.state), end.reason, end.message
+	d.Result, d.Reason, d.Message = resultOf(end.state), end.reason, clip(end.message)
 	return d
 }
 
@@ -345,7 +376,8 @@ func parsedArguments(a *Action) (map[string]any, bool) {
 	if !ok {
 		return nil, false
 	}
-	if encoded, err := canonical.Encode(m); err != nil || len(encoded) > action.MaxArgumentsBytes {
+	// What policy would not take is no part of a receipt either: it may be as large, or nest as deep, as the apiserver takes.
+	if action.CheckSize(m) != nil {
 		return nil, false
 	}
 	return m, true

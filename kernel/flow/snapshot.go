@@ -278,9 +278,22 @@ type World struct {
 	AdmissionSince time.Time
 	Limits         Limits
 	Policies       *policy.Set
+	// Accepted is the head a person accepted when the present epoch began, and when; the zero value: the chain was never
+	// broken.
+	Accepted     receipt.Link
+	AcceptedTime time.Time
 	// VerifiedSeq is a seq of the chain that this process has verified: a floor for what is yet to be appended.
 	VerifiedSeq int64
 	Holds       []Hold
+}
+
+// floor is a seq before which a receipt certainly is not. A seq that was noted before a person accepted another head counts
+// receipts that are lost, so it says nothing about those that took their place.
+func (w World) floor(seq int64, noted time.Time) int64 {
+	if !w.AcceptedTime.IsZero() && !noted.After(w.AcceptedTime) {
+		return min(seq, w.Accepted.Seq)
+	}
+	return seq
 }
 
 // Executor is what executes an action type in the operator's stead of the agent. There is none unless one is configured.

@@ -115,7 +115,8 @@ func describe(kind, hash string, key *string) string {
 	return fmt.Sprintf("type %q, hash %s, %s", kind, hash, effect)
 }
 
-// JudgeClaim is the verdict on one claim.
+// JudgeClaim is the verdict on one claim. A refusal is for good, so the action must have been read after the claim: one that
+// is older may not have become claimable yet.
 func JudgeClaim(a *Action, c Claim, admissionSince time.Time) Verdict {
 	if a == nil || a.UID != c.ActionUID {
 		return refused("ActionNotFound", "There is no Action of that name with uid %s.", c.ActionUID)
@@ -139,10 +140,7 @@ func JudgeClaim(a *Action, c Claim, admissionSince time.Time) Verdict {
 	case "Expired":
 		return refused(reason, "It came after %s, when %s could not be claimed any more.", a.ClaimExpiration.UTC().Format(time.RFC3339), a.Name)
 	case "NotClaimable":
-		if a.ClaimableTime == nil || c.ClaimableTime.After(*a.ClaimableTime) {
-			return Verdict{} // what is known of the action may be older than what the claim quotes
-		}
-		return refused(reason, "%s became claimable again since then, and what it quotes is not the present claimableTime. Read the Action and claim again.", a.Name)
+		return refused(reason, "%s is %s, and what it quotes is not the present claimableTime. Read the Action and claim again.", a.Name, a.State)
 	default:
 		return refused(reason, "It does not count.")
 	}

@@ -87,18 +87,18 @@ func TestJudgeClaim(t *testing.T) {
 		claim  flow.Claim
 		want   string
 	}{
-		"there is no such action":                 {nil, claim, "ActionNotFound"},
-		"the name has another uid":                {claimable, aClaim(claimable, "c").OfAction("other").Obj(), "ActionNotFound"},
-		"its process was admitted":                {by, claim, "+Accepted"},
-		"another process was admitted":            {admitted, claim, "AnotherWasFirst"},
-		"it is over":                              {anAction("a1").Claimable(noon).Ended(flow.Expired, decision.NotClaimed).Obj(), claim, "ActionFinished"},
-		"it counts, so far":                       {claimable, claim, ""},
-		"by another":                              {claimable, aClaim(claimable, "c").By(bob).Obj(), "NotTheAgent"},
-		"made without admission":                  {claimable, aClaim(claimable, "c").At(since).Obj(), "MadeWithoutAdmission"},
-		"after the end":                           {claimable, aClaim(claimable, "c").At(noon.Add(15*time.Minute + 1)).Obj(), "Expired"},
-		"of an earlier decision":                  {claimable, aClaim(claimable, "c").Quoting(noon.Add(-1)).Obj(), "NotClaimable"},
-		"of a decision this cache has not":        {claimable, aClaim(claimable, "c").Quoting(noon.Add(1)).Obj(), ""},
-		"of a decision this cache has not at all": {anAction("a1").Obj(), claim, ""},
+		"there is no such action":             {nil, claim, "ActionNotFound"},
+		"the name has another uid":            {claimable, aClaim(claimable, "c").OfAction("other").Obj(), "ActionNotFound"},
+		"its process was admitted":            {by, claim, "+Accepted"},
+		"another process was admitted":        {admitted, claim, "AnotherWasFirst"},
+		"it is over":                          {anAction("a1").Claimable(noon).Ended(flow.Expired, decision.NotClaimed).Obj(), claim, "ActionFinished"},
+		"it counts, so far":                   {claimable, claim, ""},
+		"by another":                          {claimable, aClaim(claimable, "c").By(bob).Obj(), "NotTheAgent"},
+		"made without admission":              {claimable, aClaim(claimable, "c").At(since).Obj(), "MadeWithoutAdmission"},
+		"after the end":                       {claimable, aClaim(claimable, "c").At(noon.Add(15*time.Minute + 1)).Obj(), "Expired"},
+		"of an earlier decision":              {claimable, aClaim(claimable, "c").Quoting(noon.Add(-1)).Obj(), "NotClaimable"},
+		"of a time it never became claimable": {claimable, aClaim(claimable, "c").Quoting(noon.Add(1)).Obj(), "NotClaimable"},
+		"it is not claimable":                 {anAction("a1").Obj(), claim, "NotClaimable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := verdict(t, flow.JudgeClaim(tc.action, tc.claim, since)); got != tc.want {

@@ -1,7 +1,9 @@
 package receipt
 
 import (
+	"fmt"
 	"math/big"
+	"strings"
 	"time"
 
 	"ctrlrun.dev/operator/kernel/decision"
@@ -151,6 +153,24 @@ func (d Document) Entry(head Link) (Entry, error) {
 	}
 	return e, nil
 }
+
+// Reduced is the document without what other people put into it, for one that Entry refuses: an argument without canonical
+// form, an output that is too long. Something that ended must not stay without a receipt because of how it was described.
+func (d Document) Reduced(refusal error) Document {
+	d.Arguments, d.Output, d.Error = nil, "", ""
+	if d.Principal != nil {
+		p := *d.Principal
+		p.Claims = nil
+		d.Principal = &p
+	}
+	d.Message = fmt.Sprintf("%s (Arguments, output, error and claims are left out: %v.)", d.Message, refusal)
+	if len(d.Message) > maxReducedMessage {
+		d.Message = strings.ToValidUTF8(d.Message[:maxReducedMessage], "")
+	}
+	return d
+}
+
+const maxReducedMessage = 4096
 
 // Map is the document as canonical values: exactly the keys of its kind, nulls written out. Of an unknown kind only the
 // keys every kind has are written.
