@@ -33,7 +33,7 @@ import (
 // from the seed: a run that failed is done again with its trace.
 
 var (
-	simulationRuns = flag.Int("simulation.runs", 3000, "seeds the simulation tries")
+	simulationRuns = flag.Int("simulation.runs", 2000, "seeds the simulation tries")
 	simulationSeed = flag.Int64("simulation.seed", 0, "the one seed to try, with its trace")
 )
 
@@ -257,7 +257,7 @@ var events = []struct {
 	{"an operator", 480, (*sim).operate},
 	{"an agent", 150, (*sim).agents},
 	{"a late write", 60, (*sim).landLater},
-	{"an answer", 70, (*sim).answer},
+	{"an answer", 90, (*sim).answer},
 	{"a proposal", 40, (*sim).propose},
 	{"time", 60, (*sim).time},
 	{"a policy", 25, (*sim).edit},
@@ -265,7 +265,7 @@ var events = []struct {
 	{"a resolution", 70, (*sim).resolve},
 	{"a deletion", 20, (*sim).retain},
 	{"a loss", 5, (*sim).drop},
-	{"a gap", 5, (*sim).gap},
+	{"a gap", 3, (*sim).gap},
 	{"a crash", 10, (*sim).crash},
 }
 
@@ -323,7 +323,16 @@ func (w *sim) propose() {
 }
 
 func (w *sim) agents() {
-	if p, ok := pick(w, w.processes, func(p *process) bool { return !p.dead }); ok {
+	alive := func(p *process) bool { return !p.dead }
+	busy := func(p *process) bool {
+		a := p.action.now()
+		return alive(p) && (p.started || a.Execution != nil || a.ClaimableTime != nil && !p.claimed)
+	}
+	p, ok := pick(w, w.processes, busy)
+	if !ok || w.percent(20) {
+		p, ok = pick(w, w.processes, alive)
+	}
+	if ok {
 		w.agent(p)
 	}
 }
@@ -501,7 +510,7 @@ func (w *sim) resolve() {
 // --- accidents ---------------------------------------------------------------------------------------------------------
 
 func (w *sim) time() {
-	d := []time.Duration{time.Second, 7 * time.Second, 40 * time.Second, 320 * time.Second, 1000 * time.Second, 5000 * time.Second}[w.rng.Intn(6)]
+	d := []time.Duration{1, 1, 7, 7, 40, 40, 320, 1000, 5000}[w.rng.Intn(9)] * time.Second
 	w.clock = w.clock.Add(d)
 	w.say("%s pass", d)
 }
