@@ -18,6 +18,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/policy"
 )
 
 // maxWarnings is how many warnings a policy's status shows.
@@ -64,7 +65,7 @@ func (r *policyReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	var problems []string
 	for _, f := range parsed.findings {
 		if !f.Warning {
-			problems = append(problems, "spec."+f.String())
+			problems = append(problems, describe(f))
 		}
 	}
 	set := func(kind string, status bool, reason, message string) {
@@ -120,7 +121,7 @@ func (r *policyReconciler) warnings(ctx context.Context, o *v1alpha1.ActionPolic
 	var warnings []string
 	for _, f := range parsed.findings {
 		if f.Warning {
-			warnings = append(warnings, clipped("spec."+f.String()))
+			warnings = append(warnings, clipped(describe(f)))
 		}
 	}
 	if o.Status.ObservedGeneration == o.Generation {
@@ -147,6 +148,14 @@ func (r *policyReconciler) warnings(ctx context.Context, o *v1alpha1.ActionPolic
 		}
 	}
 	return warnings, nil
+}
+
+// describe says where in the spec something is wrong, and what.
+func describe(f policy.Finding) string {
+	if f.Path == "" {
+		return "spec: " + f.Message
+	}
+	return "spec." + f.Path + ": " + f.Message
 }
 
 // clipped fits a warning into its field.

@@ -135,7 +135,9 @@ func (r *pass) fill(ctx context.Context) error {
 	if err := r.client.List(ctx, claims, client.InNamespace(r.namespace), client.MatchingFields{byActionUID: a.UID}); err != nil {
 		return err
 	}
-	r.s.Claims = flow.ClaimsRead{Presence: flow.Cached, Claims: claimValues(claims)}
+	if err := r.setClaims(ctx, claims, flow.Cached); err != nil {
+		return err
+	}
 	if name := r.lockName(); name != "" {
 		o := &v1alpha1.Outcome{}
 		if err := r.client.Get(ctx, r.named(name), o); err == nil {
@@ -301,7 +303,7 @@ func (r *pass) read(ctx context.Context, step flow.Read) error {
 		if err := r.reader.List(ctx, list, client.InNamespace(r.namespace), r.ofAction()); err != nil {
 			return fmt.Errorf("list claims: %w", err)
 		}
-		r.s.Claims = flow.ClaimsRead{Presence: flow.Fresh, Claims: claimValues(list)}
+		return r.setClaims(ctx, list, flow.Fresh)
 	case flow.TheLock:
 		return r.readLock(ctx)
 	case flow.TheChain:
@@ -611,12 +613,25 @@ func answers(list *v1alpha1.ApprovalList) []approval.Answer {
 	return out
 }
 
-func claimValues(list *v1alpha1.ClaimList) []flow.Claim {
-	out := make([]flow.Claim, 0, len(list.Items))
+// setClaims notes the claims of the action, and which of them their own process has withdrawn.
+func (r *pass) setClaims(ctx context.Context, list *v1alpha1.ClaimList, presence flow.Presence) error {
+	r.s.Claims = flow.ClaimsRead{Presence: presence}
 	for i := range list.Items {
-		out = append(out, records.Claim(&list.Items[i]))
+		c, err := claimValue(ctx, r.client, &list.Items[i])
+		if err != nil {
+			return err
+		}
+		r.s.Claims.Claims = append(r.s.Claims.Claims, c)
 	}
-	return out
+	return nil
+}
+
+func claimValue(ctx context.Context, cached client.Reader, o *v1alpha1.Claim) (flow.Claim, error) {
+	c := records.Claim(o)
+	lock := types.NamespacedName{Namespace: o.Namespace, Name: flow.LockName(c.ActionUID, c.ClaimID, c.Claimant)}
+	err := cached.Get(ctx, lock, &v1alpha1.Outcome{})
+	c.Withdrawn = err == nil
+	return c, client.IgnoreNotFound(err)
 }
 
 func equalStatus(a, b any) bool { return apiequality.Semantic.DeepEqual(a, b) }

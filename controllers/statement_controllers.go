@@ -136,8 +136,12 @@ func claimJudge() *judge[*v1alpha1.Claim] {
 		empty:     func() *v1alpha1.Claim { return &v1alpha1.Claim{} },
 		reference: func(o *v1alpha1.Claim) v1alpha1.ObjectReference { return o.Spec.ActionRef },
 		status:    func(o *v1alpha1.Claim) *v1alpha1.StatementStatus { return &o.Status },
-		verdict: func(_ context.Context, j *judge[*v1alpha1.Claim], o *v1alpha1.Claim, a *flow.Action) (flow.Verdict, error) {
-			return flow.JudgeClaim(a, records.Claim(o), j.admission.Since()), nil
+		verdict: func(ctx context.Context, j *judge[*v1alpha1.Claim], o *v1alpha1.Claim, a *flow.Action) (flow.Verdict, error) {
+			c, err := claimValue(ctx, j.client, o)
+			if err != nil {
+				return flow.Verdict{}, err
+			}
+			return flow.JudgeClaim(a, c, j.admission.Since()), nil
 		},
 	}
 }

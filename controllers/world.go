@@ -233,8 +233,9 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 	if _, err := chain.Extend(ctx); err != nil {
 		if errors.Is(err, ledger.ErrBroken) {
 			o.uid = ns.UID
-			o.holdLedger(err.Error(), w.clock.Now())
-			return w.markLedger(ctx, ns.Name, false, err.Error())
+			message := err.Error() + "." + flow.HowToAccept(ns.Name)
+			o.holdLedger(message, w.clock.Now())
+			return w.markLedger(ctx, ns.Name, false, message)
 		}
 		return err
 	}
@@ -260,10 +261,11 @@ func (o *openChain) holdLedger(message string, now time.Time) {
 
 // broken holds the namespace because its chain contradicts what is remembered of it.
 func (w *worlds) broken(ctx context.Context, namespace string, o *openChain, cause error) error {
+	message := cause.Error() + "." + flow.HowToAccept(namespace)
 	o.mu.Lock()
-	o.holdLedger(cause.Error(), w.clock.Now())
+	o.holdLedger(message, w.clock.Now())
 	o.mu.Unlock()
-	return w.markLedger(ctx, namespace, false, cause.Error())
+	return w.markLedger(ctx, namespace, false, message)
 }
 
 // reopen checks a chain again, after somebody accepted another head.

@@ -168,10 +168,10 @@ type ActionPolicyStatus struct {
 	RulesHash string `json:"rulesHash,omitempty"`
 	// actionCount is how many actions the policy names.
 	// +optional
-	ActionCount int64 `json:"actionCount,omitempty"`
+	ActionCount int64 `json:"actionCount"`
 	// warningCount is how many warnings there are.
 	// +optional
-	WarningCount int64 `json:"warningCount,omitempty"`
+	WarningCount int64 `json:"warningCount"`
 	// warnings are valid but suspicious: a write without an effect template, a rule that never matches.
 	// +optional
 	// +listType=atomic

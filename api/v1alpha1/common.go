@@ -40,7 +40,6 @@ const (
 	ReasonSelfApproval         = "SelfApproval"
 	ReasonDuplicateApprover    = "DuplicateApprover"
 	ReasonNotRequired          = "NotRequired"
-	ReasonNotEntitled          = "NotEntitled"
 	ReasonActionFinished       = "ActionFinished"
 	ReasonActionNotFound       = "ActionNotFound"
 	ReasonMadeWithoutAdmission = "MadeWithoutAdmission"
@@ -53,6 +52,7 @@ const (
 	ReasonNotTheAgent          = "NotTheAgent"
 	ReasonLateReport           = "LateReport"
 	ReasonEvidenceMissing      = "EvidenceMissing"
+	ReasonWithdrawn            = "Withdrawn"
 	ReasonLedgerNotHeld        = "LedgerNotHeld"
 )
 

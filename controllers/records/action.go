@@ -202,7 +202,7 @@ func setActionConditions(n *v1alpha1.ActionStatus, s flow.Status, generation int
 	case s.Execution != nil:
 		set(v1alpha1.AdmittedCondition, metav1.ConditionTrue, "Admitted", "One process was admitted to execute it.")
 	case s.State.Terminal():
-		set(v1alpha1.AdmittedCondition, metav1.ConditionFalse, orElse(s.Reason.Condition(), string(s.State)), "It ended without being admitted: nothing was executed.")
+		set(v1alpha1.AdmittedCondition, metav1.ConditionFalse, orElse(s.Reason.Condition(), string(s.State)), "It ended without being admitted: nobody was allowed to execute it.")
 	default:
 		set(v1alpha1.AdmittedCondition, metav1.ConditionFalse, orElse(s.Reason.Condition(), string(s.State)), "Nobody may execute it yet.")
 	}

@@ -343,6 +343,8 @@ func ClaimCounts(a *Action, c Claim, admissionSince time.Time) string {
 		return "Mismatch"
 	case c.Claimant != a.Agent:
 		return "NotTheAgent"
+	case c.Withdrawn:
+		return "Withdrawn"
 	case !c.Created.After(admissionSince):
 		return "MadeWithoutAdmission"
 	case a.ClaimableTime == nil || !c.ClaimableTime.Equal(*a.ClaimableTime):

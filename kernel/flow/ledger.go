@@ -25,10 +25,15 @@ type LedgerView struct {
 	At func(seq int64) (string, error)
 }
 
+// HowToAccept is what to do about a chain that does not fit.
+func HowToAccept(namespace string) string {
+	return fmt.Sprintf(" Nothing is decided in this namespace until a person accepts the chain as it is: kubectl ctrlrun ledger accept %s --head SEQ:HASH --reason ...", namespace)
+}
+
 // CheckLedger says why the namespace must hold, "" if its chain fits everything that is remembered of it. An error means
 // that it could not be found out.
 func CheckLedger(v LedgerView) (hold string, err error) {
-	accept := fmt.Sprintf(" Nothing is decided in this namespace until a person accepts the chain as it is: kubectl ctrlrun ledger accept %s --head SEQ:HASH --reason ...", v.Namespace)
+	accept := HowToAccept(v.Namespace)
 	if v.Recorded == nil && v.Remembered == nil {
 		first, err := v.At(1)
 		if err != nil {

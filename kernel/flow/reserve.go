@@ -117,7 +117,9 @@ func (p *pass) predecessorDone(r *effect.Record) Step {
 		return Read{Object: TheChain, Identity: id, Floor: p.World.floor(resolution.QuotedSeq, r.Status.Transition)}
 	}
 	if p.Chain.Found == nil {
-		return p.waitFor(fmt.Sprintf("It waits for the receipt of the resolution %s of effect %q.", resolution.Name, r.Key))
+		// Whoever resolved it died before it was on record, or the receipt was lost with the end of a chain. The record says
+		// all that goes into it, so whoever needs it writes it.
+		return Append{Head: p.Chain.Head, Document: resolutionDocument(p.Snapshot, *r)}
 	}
 	return nil
 }

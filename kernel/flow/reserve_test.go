@@ -48,7 +48,7 @@ func TestRetryTable(t *testing.T) {
 		"resolved as failed, the chain was not looked at": {
 			aPass(anAction("a1").Obj()).Effect(flow.Fresh, resolvedAs(effect.Failed)).Holder(flow.Absent, nil).Read(), "read chain", ""},
 		"resolved as failed, the resolution is not in the chain": {
-			aPass(anAction("a1").Obj()).Effect(flow.Fresh, resolvedAs(effect.Failed)).Holder(flow.Absent, nil).Chain(ofResolution, nil).Read(), "wait a1: Pending waiting_for_holder", "resolution"},
+			aPass(anAction("a1").Obj()).Effect(flow.Fresh, resolvedAs(effect.Failed)).Holder(flow.Absent, nil).Chain(ofResolution, nil).Read(), "append resolution/effect-uid/1: failed", ""},
 		"resolved as failed, the resolution is in the chain": {
 			aPass(anAction("a1").Obj()).Effect(flow.Fresh, resolvedAs(effect.Failed)).Holder(flow.Absent, nil).Chain(ofResolution, &receipt.Document{}).Read(), "renew: Executing 2", ""},
 		"resolved as committed": {aPass(anAction("a1").Obj()).Effect(flow.Fresh, resolvedAs(effect.Committed)), "end a1: Blocked duplicate", ""},

@@ -130,6 +130,8 @@ type Claim struct {
 	ClaimableTime time.Time
 	Claimant      string
 	Created       time.Time
+	// Withdrawn: its own process has reported already, so it will not execute.
+	Withdrawn bool
 }
 
 // Outcome is a report. LeaseLapsed marks the one by which the operator ends an attempt.

@@ -135,6 +135,8 @@ func JudgeClaim(a *Action, c Claim, admissionSince time.Time) Verdict {
 		return Verdict{} // the action's pass admits it, or an older one
 	case "NotTheAgent":
 		return refused(reason, "%s proposed %s; only that identity may execute it.", a.Agent, a.Name)
+	case "Withdrawn":
+		return refused(reason, "Its own process has said that it will not execute. Claim again.")
 	case "MadeWithoutAdmission":
 		return refused(reason, "It was created while the admission policies were not in force. Claim again.")
 	case "Expired":

@@ -23,6 +23,7 @@ export LC_ALL=C
 
 account=/var/run/secrets/kubernetes.io/serviceaccount
 server=${CTRLRUN_SERVER:-https://kubernetes.default.svc}
+server=${server%/}
 ca=${CTRLRUN_CA:-$account/ca.crt}
 namespace=${CTRLRUN_NAMESPACE:-$(cat $account/namespace)}
 token_file=${CTRLRUN_TOKEN_FILE:-$account/token}

@@ -317,8 +317,8 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 	})
 
 	It("answers again for somebody whose first answer was refused", func(ctx SpecContext) {
-		wait := s.start(s.agent, refund("seven", "2000", "--", "true")...)
-		asked := s.awaiting(refundName("seven"))
+		wait := s.start(s.agent, refund("misread", "2000", "--", "true")...)
+		asked := s.awaiting(refundName("misread"))
 		misread := &v1alpha1.Approval{Spec: v1alpha1.ApprovalSpec{
 			ActionRef:  v1alpha1.ObjectReference{Name: asked.Name, UID: asked.UID},
 			ActionType: asked.Spec.ActionType, ActionHash: "sha256:" + strings.Repeat("0", 64), EffectKey: &asked.Status.Effect.Key,
@@ -361,7 +361,7 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 
 	It("prints an approval for people without the plugin", func() {
 		name := refundName("seven")
-		wait := s.start(s.agent, refund("seven", "2000", "--", "true")...)
+		wait := s.start(s.agent, refund("misread", "2000", "--", "true")...)
 		s.awaiting(name)
 		r := s.run(s.agent, "approve", name, "--dry-run=client", "-o", "yaml", "--approver", s.approver.Name)
 		Expect(r.Code).To(Equal(0), r.Stderr)

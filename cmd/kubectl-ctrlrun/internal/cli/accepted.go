@@ -74,7 +74,7 @@ func codeOfRefusal(reason string) exit.Code {
 	switch reason {
 	case v1alpha1.ReasonExpired:
 		return exit.Expired
-	case v1alpha1.ReasonNotEntitled, v1alpha1.ReasonSelfApproval, v1alpha1.ReasonSelfResolution:
+	case v1alpha1.ReasonSelfApproval, v1alpha1.ReasonSelfResolution:
 		return exit.Refused
 	}
 	return exit.Failure

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -203,6 +204,10 @@ func (a *app) sendAnswer(ctx context.Context, s *session, answer *answering, app
 		have := existing.(*v1alpha1.Approval).Spec
 		return have.ActionRef == approval.Spec.ActionRef && have.ActionHash == approval.Spec.ActionHash && have.Decision == approval.Spec.Decision
 	}
+	var before *v1alpha1.ActionApproval
+	if action, err := s.action(ctx, approval.Spec.ActionRef.Name); err == nil {
+		before = action.Status.Approval
+	}
 	if err := s.CreateStatement(ctx, approval, approval.Name, own); err != nil {
 		return stated(err)
 	}
@@ -213,10 +218,30 @@ func (a *app) sendAnswer(ctx context.Context, s *session, answer *answering, app
 		return answer.objects.object(a, s.kube.Scheme(), approval)
 	}
 	a.println(map[v1alpha1.ApprovalDecision]string{v1alpha1.Approved: "approved:", v1alpha1.Denied: "denied:"}[answer.decision], approval.Name)
-	if action, err := s.action(ctx, approval.Spec.ActionRef.Name); err == nil {
+	if action, err := s.counted(ctx, approval.Spec.ActionRef.Name, before); err == nil {
 		a.note("%s", displayLine(afterAnswer(action)))
 	}
 	return nil
+}
+
+// countTimeout is how long the vote that was just accepted is awaited in the Action.
+const countTimeout = 3 * time.Second
+
+// counted reads the Action once the votes are others than before, or it goes on otherwise.
+func (s *session) counted(ctx context.Context, name string, before *v1alpha1.ActionApproval) (*v1alpha1.Action, error) {
+	deadline := time.Now().Add(countTimeout)
+	for {
+		action, err := s.action(ctx, name)
+		if err != nil || action.Status.State != v1alpha1.ActionAwaitingApproval || before == nil || action.Status.Approval == nil ||
+			action.Status.Approval.Counted != before.Counted || time.Now().After(deadline) {
+			return action, err
+		}
+		select {
+		case <-ctx.Done():
+			return action, nil
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func afterAnswer(action *v1alpha1.Action) string {

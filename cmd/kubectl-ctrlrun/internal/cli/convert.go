@@ -19,7 +19,7 @@ func (a *app) convertCommand() *cobra.Command {
 		Use:     "convert -f FILE [--name NAME]",
 		Short:   "Turn a policy document into an ActionPolicy manifest",
 		Long:    convertLong,
-		Example: "  kubectl ctrlrun policy convert -f ctrlrun.yaml --name payments -n payments | kubectl apply -f -",
+		Example: "  kubectl ctrlrun policy convert -f ctrlrun.yaml --name payments -n payments | kubectl apply --server-side -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			files, err := a.readPolicies([]string{file}, named)

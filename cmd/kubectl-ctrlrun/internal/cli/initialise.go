@@ -81,7 +81,7 @@ func (a *app) initCommand() *cobra.Command {
 		Use:     "init",
 		Short:   "Write a first policy and the two Roles it needs",
 		Long:    initLong,
-		Example: "  kubectl ctrlrun init -n payments\n  kubectl apply -f ctrlrun.yaml",
+		Example: "  kubectl ctrlrun init -n payments\n  kubectl apply --server-side -f ctrlrun.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			namespace, _, err := a.config.ToRawKubeConfigLoader().Namespace()
@@ -97,7 +97,7 @@ func (a *app) initCommand() *cobra.Command {
 				return err
 			}
 			a.println("wrote", file)
-			a.note("read and edit it, then: kubectl ctrlrun lint -f %[1]s && kubectl apply -f %[1]s", file)
+			a.note("read and edit it, then: kubectl ctrlrun lint -f %[1]s && kubectl apply --server-side -f %[1]s", file)
 			a.note("bind the Roles: kubectl create rolebinding -n %[1]s agent --role ctrlrun-agent --serviceaccount %[1]s:AGENT", namespace)
 			a.note("                kubectl create rolebinding -n %s approvers --role ctrlrun-approver --user PERSON", namespace)
 			return nil

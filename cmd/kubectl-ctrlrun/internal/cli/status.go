@@ -226,6 +226,11 @@ func (v *screen) admission(ctx context.Context) string {
 	if ready := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ReadyCondition); ready != nil && ready.Status == metav1.ConditionFalse {
 		return fmt.Sprintf("held, %s: %s", ready.Reason, ready.Message)
 	}
+	for i := range v.pending {
+		if v.pending[i].Status.Reason == "admission_missing" {
+			return "missing: the policies that say who makes a statement are not in force, and everything holds"
+		}
+	}
 	if since := ledger.Status.AdmissionSince; since != nil {
 		return fmt.Sprintf("in force for %s", ago(metav1.NewTime(since.Time)))
 	}
