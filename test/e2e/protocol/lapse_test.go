@@ -169,7 +169,7 @@ var _ = Describe("a report", func() {
 		next := startOperator(controllers.Options{})
 		DeferCleanup(func() { _ = next.Stop() })
 
-		a = s.reaches(a, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
+		s.reaches(a, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
 		resume(p)
 		Expect(s.effect("refund:" + payment).Status.Cause).To(Equal(v1alpha1.CauseLeaseLapsed))
 		s.chainHolds()

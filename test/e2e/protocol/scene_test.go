@@ -142,8 +142,6 @@ func act(kind, arguments string) proposal {
 
 func (p proposal) unclaimed() proposal { p.claimID = ""; return p }
 
-func (p proposal) named(name string) proposal { p.name = name; return p }
-
 func (p proposal) with(f func(*v1alpha1.Action)) proposal {
 	p.mutate = append(p.mutate, f)
 	return p
