@@ -259,7 +259,9 @@ func TestFloorOfAnAcceptedChain(t *testing.T) {
 		noted  time.Time
 		before int64 // the floor if nobody accepted anything, or before it was noted
 	}{
-		"of an action":                  {func() *snapshotBuilder { return aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Failed, "").Obj()) }, noon, 42},
+		"of an action": {func() *snapshotBuilder {
+			return aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Failed, "").Obj())
+		}, noon, 42},
 		"of an action that was denied":  {func() *snapshotBuilder { return aPass(ended) }, noon, 42},
 		"of a resolution":               {func() *snapshotBuilder { return aPassOver(resolved) }, noon.Add(minute), 3},
 		"of a lost record":              {func() *snapshotBuilder { return aPassOver(lost) }, noon.Add(minute), 42},

@@ -289,6 +289,69 @@ func TestEntryRefusesWhatParseWould(t *testing.T) {
 	}
 }
 
+// Something that ended must not stay without a receipt because of how other people described it.
+func TestReducedIsAcceptable(t *testing.T) {
+	deep := map[string]any{}
+	for range canonical.MaxDepth {
+		deep = map[string]any{"in": deep}
+	}
+	for name, change := range map[string]func(*Document){
+		"an argument with a fraction":     func(d *Document) { d.Arguments = map[string]any{"amount": 1.5} },
+		"arguments nested too deep":       func(d *Document) { d.Arguments = deep },
+		"arguments that are too large":    func(d *Document) { d.Arguments = map[string]any{"x": strings.Repeat("x", MaxDocumentBytes)} },
+		"an output that is too long":      func(d *Document) { d.Output = strings.Repeat("x", MaxDocumentBytes) },
+		"an output that is no UTF-8":      func(d *Document) { d.Output = "\xff" },
+		"an error that is too long":       func(d *Document) { d.Error = strings.Repeat("x", MaxDocumentBytes) },
+		"claims with a fraction":          func(d *Document) { d.Principal.Claims = map[string]any{"age": 1.5} },
+		"claims that are too large":       func(d *Document) { d.Principal.Claims = map[string]any{"x": strings.Repeat("x", MaxDocumentBytes)} },
+		"all of it, and a long message":   func(d *Document) { d.Arguments, d.Output, d.Message = deep, "\xff", strings.Repeat("ä", 3000) },
+		"a message a byte off characters": func(d *Document) { d.Arguments, d.Message = deep, "x"+strings.Repeat("ä", 3000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := actionDocument()
+			change(&d)
+			before := maps.Clone(d.Principal.Claims)
+			_, refusal := d.Entry(Link{41, someHash})
+			if refusal == nil {
+				t.Fatal("it is not refused")
+			}
+			reduced := d.Reduced(refusal)
+			e, err := reduced.Entry(Link{41, someHash})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Parse(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Arguments != nil || got.Output != "" || got.Error != "" || got.Principal.Claims != nil {
+				t.Errorf("it still has what others put into it: %s", e.Document)
+			}
+			if len(d.Message) < 1000 && (!strings.HasPrefix(got.Message, d.Message) || !strings.Contains(got.Message, refusal.Error())) || len(got.Message) > 4096 {
+				t.Errorf("it does not say what is left out, and why: %q", got.Message)
+			}
+			// All the rest is as it was.
+			want := actionDocument()
+			want.Arguments, want.Output, want.Error, want.Principal.Claims, want.Message = nil, "", "", nil, got.Message
+			want.Seq, want.PrevHash = 42, someHash
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("it is\n%+v\nwant\n%+v", got, want)
+			}
+			if !reflect.DeepEqual(d.Principal.Claims, before) {
+				t.Error("the document that was refused has changed")
+			}
+		})
+	}
+	t.Run("nobody proposed it", func(t *testing.T) {
+		d := statusMissingDocument()
+		d.Principal = nil
+		reduced := d.Reduced(errors.New("too long"))
+		if _, err := reduced.Entry(Link{41, someHash}); err != nil || !strings.Contains(reduced.Message, "too long") {
+			t.Errorf("the message is %q, %v", reduced.Message, err)
+		}
+	})
+}
+
 // Whatever Parse accepts, Document holds completely: written again it is the same document.
 func FuzzParse(f *testing.F) {
 	for _, d := range documents() {
