@@ -171,12 +171,21 @@ func (r *effectReconciler) heldBy(ctx context.Context, o client.Object) []reconc
 	return r.list(ctx, o.GetNamespace(), client.MatchingFields{byHolderUID: string(o.(*v1alpha1.Outcome).Spec.ActionRef.UID)})
 }
 
+// unsettled are the effects of a namespace that are not settled, and those whose resolutions wait for their verdict.
 func (r *effectReconciler) unsettled(ctx context.Context, o client.Object) []reconcile.Request {
 	namespace := o.GetNamespace()
 	if namespace == "" {
 		namespace = o.GetName()
 	}
-	return r.list(ctx, namespace)
+	requests := r.list(ctx, namespace)
+	resolutions := &v1alpha1.ResolutionList{}
+	if err := r.client.List(ctx, resolutions, client.InNamespace(namespace)); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list resolutions")
+	}
+	for i := range resolutions.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: resolutions.Items[i].Spec.EffectRef.Name}})
+	}
+	return requests
 }
 
 func (r *effectReconciler) list(ctx context.Context, namespace string, options ...client.ListOption) []reconcile.Request {

@@ -229,6 +229,10 @@ type EffectHistory struct {
 	// +kubebuilder:validation:MaxItems=10
 	// +kubebuilder:validation:items:MaxLength=253
 	Approvals []string `json:"approvals,omitempty"`
+	// resolution that settled it, if one did.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Resolution string `json:"resolution,omitempty"`
 }
 
 // EffectList is a list of Effect.

@@ -40,7 +40,7 @@ func Effect(o *v1alpha1.Effect) *effect.Record {
 		r.Status.Loss = &effect.Loss{Ordinal: s.Loss.Ordinal, Seq: s.Loss.Seq}
 	}
 	for _, l := range s.History {
-		r.Status.History = append(r.Status.History, effect.Line{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals})
+		r.Status.History = append(r.Status.History, effect.Line{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution})
 	}
 	return r
 }
@@ -70,7 +70,7 @@ func EffectStatus(s effect.Status) *v1alpha1.EffectStatus {
 		n.Loss = &v1alpha1.EffectLoss{Ordinal: s.Loss.Ordinal, Seq: s.Loss.Seq}
 	}
 	for _, l := range s.History {
-		n.History = append(n.History, v1alpha1.EffectHistory{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals})
+		n.History = append(n.History, v1alpha1.EffectHistory{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution})
 	}
 	return n
 }

@@ -86,6 +86,8 @@ type Line struct {
 	Action    string
 	Result    string
 	Approvals []string
+	// Resolution is the name of the one that settled it, if one did.
+	Resolution string
 }
 
 // Status is the record of an effect.
@@ -219,7 +221,9 @@ func (s Status) Resolve(r Resolution, now time.Time) (Status, error) {
 	}
 	s.State = r.State
 	s.Resolution, s.Transition = &r, now
-	return s.line(result, nil), nil
+	s = s.line(result, nil)
+	s.History[len(s.History)-1].Resolution = r.Name
+	return s, nil
 }
 
 // Lost is the record that stands for one whose status, or itself, was lost. Nothing is known but that it may have happened.

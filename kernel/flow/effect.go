@@ -199,6 +199,11 @@ func ambiguous(s Snapshot, record effect.Record) Step {
 		if r.Judged {
 			continue
 		}
+		if r.Attempt < record.Status.Attempt {
+			if step := settledEarlier(s, record, r); step != nil {
+				return step
+			}
+		}
 		reason, message := judge(s, record, r)
 		if reason == "" && (!s.Quoted.Read || s.Quoted.Name != r.QuotedName) {
 			return Read{Object: TheQuoted, Name: r.QuotedName}
@@ -289,6 +294,9 @@ func resolved(s Snapshot, record effect.Record) Step {
 		case resolution != nil && r.Attempt == record.Status.Attempt:
 			return refuse(s, r, "AnotherWasFirst", fmt.Sprintf("%s by %s settled this attempt already: %s.", resolution.Name, resolution.Resolver, record.Status.State))
 		default:
+			if step := settledEarlier(s, record, r); step != nil {
+				return step
+			}
 			return refuse(s, r, "NotAmbiguous", fmt.Sprintf("The effect is %s in attempt %d; only an Ambiguous one is resolved.", record.Status.State, record.Status.Attempt))
 		}
 	}
@@ -305,10 +313,31 @@ func resolved(s Snapshot, record effect.Record) Step {
 func refuseEarly(s Snapshot, otherwise Step) Step {
 	for _, r := range sortedResolutions(s.Resolutions) {
 		if !r.Judged {
+			if step := settledEarlier(s, *s.Effect.Record, r); step != nil {
+				return step
+			}
 			return refuse(s, r, "NotAmbiguous", fmt.Sprintf("The effect is %s; only an Ambiguous one is resolved.", s.Effect.Status.State))
 		}
 	}
 	return otherwise
+}
+
+// settledEarlier answers for a resolution of an attempt that was settled by one: the record may have gone on to the next
+// attempt before the verdict was written. That attempt's resolution is on record, for a renewal waits for it.
+func settledEarlier(s Snapshot, record effect.Record, r Resolution) Step {
+	if r.EffectUID != record.UID {
+		return nil
+	}
+	for _, line := range record.Status.History {
+		switch {
+		case line.Attempt != r.Attempt || line.Attempt == record.Status.Attempt || line.Resolution == "":
+		case line.Resolution == r.Name:
+			return Judge{Name: r.Name, UID: r.UID, Accepted: true, Reason: "Accepted", Message: fmt.Sprintf("It settled attempt %d of effect %q, which has gone on since.", r.Attempt, record.Key)}
+		default:
+			return refuse(s, r, "AnotherWasFirst", fmt.Sprintf("%s settled attempt %d already.", line.Resolution, r.Attempt))
+		}
+	}
+	return nil
 }
 
 // refuse is the verdict against a resolution. What speaks against one need not be so for ever: a cache that has the

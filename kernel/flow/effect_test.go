@@ -362,3 +362,27 @@ func TestRetain(t *testing.T) {
 		})
 	}
 }
+
+// TestResolutionOfAnEarlierAttempt proves that a resolution which settled an attempt is told so, although the record has gone
+// on before anybody wrote its verdict.
+func TestResolutionOfAnEarlierAttempt(t *testing.T) {
+	for name, record := range map[string]*effect.Record{
+		"the next attempt executes":     aRecord(anAction("a1").Obj()).Obj(),
+		"the next attempt is ambiguous": aRecord(anAction("a1").Obj()).Settled(effect.Ambiguous, effect.LeaseLapsed).Obj(),
+	} {
+		for by, want := range map[string]string{"r": "Accepted", "another": "AnotherWasFirst"} {
+			t.Run(name+", settled by "+by, func(t *testing.T) {
+				record.Status.Attempt = 2
+				record.Status.History = []effect.Line{{Attempt: 1, Result: effect.BecameAmbiguous}, {Attempt: 1, Result: effect.ResolvedNotExecuted, Resolution: by}}
+				b := aPassOver(record).Holder(flow.Fresh, anAction("a1").Admitted(2).Obj())
+				r := aResolution(effect.Failed, receipt.Entry{})
+				r.Attempt, r.EffectUID, r.Evidence = 1, record.UID, "the provider's log"
+				b.s.Resolutions = []flow.Resolution{r}
+				step := expect(t, b, "judge r: "+want)
+				if judged := step.(flow.Judge); judged.Accepted != (by == "r") {
+					t.Errorf("the verdict is %+v", judged)
+				}
+			})
+		}
+	}
+}

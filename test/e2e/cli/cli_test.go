@@ -361,7 +361,7 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 
 	It("prints an approval for people without the plugin", func() {
 		name := refundName("seven")
-		wait := s.start(s.agent, refund("misread", "2000", "--", "true")...)
+		wait := s.start(s.agent, refund("seven", "2000", "--", "true")...)
 		s.awaiting(name)
 		r := s.run(s.agent, "approve", name, "--dry-run=client", "-o", "yaml", "--approver", s.approver.Name)
 		Expect(r.Code).To(Equal(0), r.Stderr)

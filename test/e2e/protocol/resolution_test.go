@@ -248,26 +248,26 @@ var _ = Describe("a resolution", func() {
 		Expect(s.effect(key).Status.State).To(Equal(v1alpha1.EffectAmbiguous))
 	})
 
-	It("is what a retry waits for, until its receipt is in the chain", func() {
+	It("is on record before a retry goes on, even if whoever resolved it died", func() {
 		s := newScene()
 		payment := unique("txn")
 		key := "refund:" + payment
 		s.ambiguous(payment)
 		withoutOperator()
-		s.resolve(s.oncall, key, v1alpha1.ResolutionNotExecuted)
+		resolution := s.resolve(s.oncall, key, v1alpha1.ResolutionNotExecuted)
 		// This operator dies, as it were, before it brings the resolution on record.
 		stuck := pausedAt("after resolve")
 		operator = startOperator(controllers.Options{Crash: stuck.at})
 		Eventually(stuck.At).Should(BeClosed())
 		Expect(s.effect(key).Status.State).To(Equal(v1alpha1.EffectFailed))
-		retry := s.propose(refund(payment, 100))
-		Eventually(func() string { return s.get(retry).Status.Reason }).Should(Equal(string(decision.WaitingForHolder)))
-		Expect(s.get(retry).Status.State).To(Equal(v1alpha1.ActionPending))
 		Expect(s.receiptsOfKind(receipt.KindResolution, key)).To(BeEmpty())
 
-		resume(stuck)
-		retry = s.reaches(retry, v1alpha1.ActionAdmitted)
+		retry := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
 		Expect(retry.Status.Effect.Attempt).To(Equal(int64(2)))
+		Expect(s.receiptsOfKind(receipt.KindResolution, key)).To(HaveLen(1))
+
+		resume(stuck)
+		expectAccepted(resolution)
 		Expect(s.receiptsOfKind(receipt.KindResolution, key)).To(HaveLen(1))
 		s.chainHolds()
 	})
