@@ -11,9 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -31,7 +34,6 @@ type policyReconciler struct {
 	reader   client.Reader
 	clock    Clock
 	policies *policyCache
-	worlds   *worlds
 }
 
 var _ reconcile.Reconciler = &policyReconciler{}
@@ -92,13 +94,7 @@ func (r *policyReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
 	}
-	// A namespace with a policy is one that will have receipts. Opening its chain now lets people see its Ledger, and lets a
-	// rollback be noticed before the first action comes.
-	_, _, err = r.worlds.world(ctx, o.Namespace)
-	if errors.Is(err, errNoNamespace) {
-		err = nil
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, nil
 }
 
 // conflicts are the actions another policy of the namespace defines differently.
@@ -209,6 +205,33 @@ func (r *policyReconciler) setup(mgr ctrl.Manager, options controller.Options) e
 				}
 			}
 			return requests
+		})).
+		WithOptions(options).
+		Complete(r)
+}
+
+// chainOpener opens the chain of every namespace that has a policy: it will have receipts. So people see its Ledger, and a
+// rollback is noticed before the first action comes.
+type chainOpener struct{ worlds *worlds }
+
+var _ reconcile.Reconciler = &chainOpener{}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *chainOpener) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	_, _, err := r.worlds.world(ctx, request.Name)
+	if errors.Is(err, errNoNamespace) {
+		err = nil
+	}
+	return ctrl.Result{}, err
+}
+
+func (r *chainOpener) setup(mgr ctrl.Manager, options controller.Options) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("chain").
+		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
+		}), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(event.UpdateEvent) bool { return false },
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		WithOptions(options).
 		Complete(r)

@@ -60,10 +60,12 @@ var _ = Describe("a resolution", func() {
 		Expect(d.Resolves).To(Equal(receipt.Link{Seq: quoted.Spec.Seq, Hash: quoted.Spec.Hash}))
 
 		By("and told on the Action, which stays what it was")
-		a = s.get(a)
-		Expect(a.Status.State).To(Equal(v1alpha1.ActionAmbiguous))
-		c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ResolvedCondition)
-		Expect(c).NotTo(BeNil())
+		var c *metav1.Condition
+		Eventually(func() *metav1.Condition { // after the verdict
+			c = meta.FindStatusCondition(s.get(a).Status.Conditions, v1alpha1.ResolvedCondition)
+			return c
+		}).ShouldNot(BeNil())
+		Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionAmbiguous))
 		Expect(c.Status).To(Equal(metav1.ConditionTrue))
 		Expect(c.Message).To(ContainSubstring(s.oncall.Name))
 
