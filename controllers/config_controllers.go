@@ -160,15 +160,20 @@ func clipped(s string) string { return records.Clip(s, 512) }
 const changedTemplate = "the template changed"
 
 func (r *policyReconciler) committed(ctx context.Context, namespace, action string) (n int, err error) {
-	err = records.EachPage(ctx, r.reader, "committed effects", pageSize, func() *v1alpha1.EffectList { return &v1alpha1.EffectList{} }, func(page *v1alpha1.EffectList) error {
-		for i := range page.Items {
-			if page.Items[i].Status.ActionType == action {
+	list := &v1alpha1.EffectList{}
+	for {
+		if err := r.reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"status.state": string(v1alpha1.EffectCommitted)}, client.Limit(500), client.Continue(list.Continue)); err != nil {
+			return 0, fmt.Errorf("count committed effects: %w", err)
+		}
+		for i := range list.Items {
+			if list.Items[i].Status.ActionType == action {
 				n++
 			}
 		}
-		return nil
-	}, client.InNamespace(namespace), client.MatchingFields{"status.state": string(v1alpha1.EffectCommitted)})
-	return n, err
+		if list.Continue == "" {
+			return n, nil
+		}
+	}
 }
 
 func effectTemplates(parsed parsedPolicy) map[string]string {

@@ -258,9 +258,13 @@ func (c *checkpointer) NeedLeaderElection() bool { return false }
 func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.Link, recreate func(ctx context.Context, key types.NamespacedName, effectKey string) error) error {
 	verifier := receipt.NewVerifier(receipt.Options{From: accepted})
 	keys := map[string]string{} // effect name -> key
-	err := records.EachPage(ctx, w.reader, "receipts", pageSize, func() *v1alpha1.ReceiptList { return &v1alpha1.ReceiptList{} }, func(page *v1alpha1.ReceiptList) error {
-		for i := range page.Items {
-			entry := records.Entry(&page.Items[i])
+	list := &v1alpha1.ReceiptList{}
+	for {
+		if err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue)); err != nil {
+			return fmt.Errorf("list receipts: %w", err)
+		}
+		for i := range list.Items {
+			entry := records.Entry(&list.Items[i])
 			if entry.Seq > accepted.Seq {
 				if err := verifier.Add(entry); err != nil {
 					return fmt.Errorf("%w: %w", ledger.ErrBroken, err)
@@ -274,34 +278,40 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 				keys[document.EffectName] = document.EffectKey
 			}
 		}
-		return nil
-	}, client.InNamespace(namespace))
-	if err != nil {
-		return err
+		if list.Continue == "" {
+			break
+		}
 	}
 	if breaks := verifier.Report().Breaks; len(breaks) > 0 {
 		return fmt.Errorf("%w: %s at receipt %d", ledger.ErrBroken, breaks[0].Name, breaks[0].Seq)
 	}
 	// An admitted attempt that has no receipt yet names its key too.
-	err = records.EachPage(ctx, w.reader, "unfinished actions", pageSize, emptyActions, func(page *v1alpha1.ActionList) error {
-		for i := range page.Items {
-			if s := page.Items[i].Status; s.Execution != nil && s.Effect != nil {
+	unfinished := &v1alpha1.ActionList{}
+	for {
+		if err := w.reader.List(ctx, unfinished, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.receiptRef.name", "")}, client.Limit(500), client.Continue(unfinished.Continue)); err != nil {
+			return fmt.Errorf("list unfinished actions: %w", err)
+		}
+		for i := range unfinished.Items {
+			if s := unfinished.Items[i].Status; s.Execution != nil && s.Effect != nil {
 				keys[s.Effect.Name] = s.Effect.Key
 			}
 		}
-		return nil
-	}, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.receiptRef.name", "")})
-	if err != nil {
-		return err
-	}
-	err = records.EachPage(ctx, w.reader, "effects", pageSize, emptyEffects, func(page *metav1.PartialObjectMetadataList) error {
-		for i := range page.Items {
-			delete(keys, page.Items[i].Name)
+		if unfinished.Continue == "" {
+			break
 		}
-		return nil
-	}, client.InNamespace(namespace))
-	if err != nil {
-		return err
+	}
+	effects := &metav1.PartialObjectMetadataList{}
+	effects.SetGroupVersionKind(schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "EffectList"})
+	for {
+		if err := w.reader.List(ctx, effects, client.InNamespace(namespace), client.Limit(500), client.Continue(effects.Continue)); err != nil {
+			return fmt.Errorf("list effects: %w", err)
+		}
+		for i := range effects.Items {
+			delete(keys, effects.Items[i].Name)
+		}
+		if effects.Continue == "" {
+			break
+		}
 	}
 	var failed error
 	for name, key := range keys {
@@ -310,11 +320,4 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 		}
 	}
 	return failed
-}
-
-// emptyEffects is a list of no more than the effects' metadata.
-func emptyEffects() *metav1.PartialObjectMetadataList {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "EffectList"})
-	return list
 }

@@ -283,23 +283,25 @@ func (w *worlds) reopen(ctx context.Context, ns *corev1.Namespace) error {
 // listFinished lists finished Actions, as little of each as retention needs.
 func listFinished(ctx context.Context, reader client.Reader, namespace string) ([]v1alpha1.Action, error) {
 	var all []v1alpha1.Action
-	err := records.EachPage(ctx, reader, "finished actions", pageSize, emptyActions, func(page *v1alpha1.ActionList) error {
-		for i := range page.Items {
-			if o := &page.Items[i]; o.Status.ReceiptRef != nil {
-				slim := v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Labels: o.Labels}}
-				slim.Status.ReceiptRef, slim.Status.FinishTime, slim.Status.Effect = o.Status.ReceiptRef, o.Status.FinishTime, o.Status.Effect
+	list := &v1alpha1.ActionList{}
+	for {
+		err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue),
+			client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
+		if err != nil {
+			return nil, fmt.Errorf("list finished actions: %w", err)
+		}
+		for i := range list.Items {
+			if list.Items[i].Status.ReceiptRef != nil {
+				slim := v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: list.Items[i].Namespace, Name: list.Items[i].Name, UID: list.Items[i].UID, Labels: list.Items[i].Labels}}
+				slim.Status.ReceiptRef, slim.Status.FinishTime, slim.Status.Effect = list.Items[i].Status.ReceiptRef, list.Items[i].Status.FinishTime, list.Items[i].Status.Effect
 				all = append(all, slim)
 			}
 		}
-		return nil
-	}, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
-	return all, err
+		if list.Continue == "" {
+			return all, nil
+		}
+	}
 }
-
-// pageSize is how many objects are listed at once.
-const pageSize = 500
-
-func emptyActions() *v1alpha1.ActionList { return &v1alpha1.ActionList{} }
 
 func (w *worlds) createLedger(ctx context.Context, ns *corev1.Namespace, exists bool, l *v1alpha1.Ledger) error {
 	if !exists {

@@ -254,14 +254,20 @@ func (c *Chain) each(ctx context.Context, first, last int64, do func(receipt.Ent
 
 // list reads all receipts, in the order of their names, which is that of their seqs.
 func (c *Chain) list(ctx context.Context, do func(receipt.Entry) error) error {
-	return records.EachPage(ctx, c.reader, "receipts", 200, func() *v1alpha1.ReceiptList { return &v1alpha1.ReceiptList{} }, func(page *v1alpha1.ReceiptList) error {
+	page := &v1alpha1.ReceiptList{}
+	for {
+		if err := c.reader.List(ctx, page, client.InNamespace(c.name), client.Limit(200), client.Continue(page.Continue)); err != nil {
+			return fmt.Errorf("list receipts: %w", err)
+		}
 		for i := range page.Items {
 			if err := do(records.Entry(&page.Items[i])); err != nil {
 				return err
 			}
 		}
-		return nil
-	}, client.InNamespace(c.name))
+		if page.Continue == "" {
+			return nil
+		}
+	}
 }
 
 // Get reads one receipt from the apiserver.
