@@ -46,9 +46,9 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		Watches(&v1alpha1.Resolution{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			return r.unadmittedFor(ctx, o.GetNamespace(), o.(*v1alpha1.Resolution).Spec.EffectRef.Name)
 		})).
-		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Settings{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
-		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(ledgerTurns)).
 		// Its environment is part of every hash, and its end ends everything.
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unadmitted))).
@@ -143,7 +143,7 @@ func (r *effectReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		// A holder that ended, or is gone, leaves an orphan.
 		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(r.effectsOfAction)).
 		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(r.heldBy)).
-		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unsettled)).
+		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unsettled), builder.WithPredicates(ledgerTurns)).
 		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unsettled))).
 		WithOptions(options).
 		Complete(r)
@@ -183,10 +183,21 @@ func (r *effectReconciler) unsettled(ctx context.Context, o client.Object) []rec
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot list resolutions")
 	}
 	for i := range resolutions.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: resolutions.Items[i].Spec.EffectRef.Name}})
+		if given, _ := accepted(resolutions.Items[i].Status.Conditions); !given {
+			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: resolutions.Items[i].Spec.EffectRef.Name}})
+		}
 	}
 	return requests
 }
+
+// ledgerTurns lets through what changes what may be decided: not the checkpoints, of which there is one a second.
+var ledgerTurns = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld.(*v1alpha1.Ledger).Status, e.ObjectNew.(*v1alpha1.Ledger).Status
+	if before == nil || now == nil {
+		return before != now
+	}
+	return before.Epoch != now.Epoch || !equalStatus(before.AdmissionSince, now.AdmissionSince) || !equalStatus(before.Conditions, now.Conditions)
+}}
 
 func (r *effectReconciler) list(ctx context.Context, namespace string, options ...client.ListOption) []reconcile.Request {
 	list := &v1alpha1.EffectList{}

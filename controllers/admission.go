@@ -137,12 +137,17 @@ func (g *admissionGuard) Wake() {
 func (g *admissionGuard) Start(ctx context.Context) error {
 	for {
 		next := probeEvery
-		if err := g.look(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			g.log.V(1).Info("Admission is not in force", "cause", err.Error())
+		err := g.look(ctx)
+		switch gap := (*gapError)(nil); {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &gap):
 			g.lose(err)
+			next = probeRetry
+		case err != nil:
+			// The apiserver did not answer, or not yet. That says nothing about the policies, and what could have changed
+			// meanwhile shows in their uids and generations.
+			g.log.V(1).Info("Admission could not be looked at", "cause", err.Error())
 			next = probeRetry
 		}
 		timer := time.NewTimer(next)
@@ -159,6 +164,13 @@ func (g *admissionGuard) Start(ctx context.Context) error {
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (g *admissionGuard) NeedLeaderElection() bool { return false }
+
+// gapError is evidence that admission is, or was, not in force.
+type gapError struct{ message string }
+
+func (e *gapError) Error() string { return e.message }
+
+func gap(format string, args ...any) error { return &gapError{fmt.Sprintf(format, args...)} }
 
 func (g *admissionGuard) lose(cause error) {
 	g.mu.Lock()
@@ -185,7 +197,7 @@ func (g *admissionGuard) look(ctx context.Context) error {
 	g.mu.Unlock()
 	if replaced {
 		// It was away for a moment, or is another one: nothing is decided before it has been probed.
-		g.lose(errors.New("the admission policies were changed or made anew, and are being probed"))
+		g.lose(gap("the admission policies were changed or made anew, and are being probed"))
 	}
 	if err := g.canaries(ctx); err != nil {
 		return err
@@ -196,7 +208,7 @@ func (g *admissionGuard) look(ctx context.Context) error {
 	}
 	// What is compared again after the probes was in force while they ran.
 	if again, err := g.compare(ctx); err != nil || again != record {
-		return cmp.Or(err, errors.New("the policies changed while they were probed"))
+		return cmp.Or(err, gap("the policies changed while they were probed"))
 	}
 	if err := g.ledger(ctx); err != nil {
 		return err
@@ -260,7 +272,7 @@ func (g *admissionGuard) compare(ctx context.Context) (string, error) {
 		have := want.DeepCopyObject().(client.Object)
 		if err := g.cache.Get(ctx, types.NamespacedName{Name: want.GetName()}, have); err != nil {
 			if apierrors.IsNotFound(err) {
-				return "", fmt.Errorf("%s %s is missing", kindOf(want), want.GetName())
+				return "", gap("%s %s is missing", kindOf(want), want.GetName())
 			}
 			return "", err
 		}
@@ -273,7 +285,7 @@ func (g *admissionGuard) compare(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if wanted != stored {
-			return "", fmt.Errorf("%s %s is not the one of this release", kindOf(want), want.GetName())
+			return "", gap("%s %s is not the one of this release", kindOf(want), want.GetName())
 		}
 		fmt.Fprintf(sum, "%s/%s/%s/%d\n", kindOf(want), have.GetName(), have.GetUID(), have.GetGeneration())
 	}
@@ -449,7 +461,7 @@ func (g *admissionGuard) probe(ctx context.Context) (time.Time, error) {
 // refusedByPolicy says what is wrong unless the policy itself refused. A bare "forbidden" can be RBAC, which proves nothing.
 func refusedByPolicy(err error, policy string) error {
 	if err == nil {
-		return fmt.Errorf("the apiserver accepted what the policy %s must refuse", policy)
+		return gap("the apiserver accepted what the policy %s must refuse", policy)
 	}
 	prefix := fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: ", policy, policy)
 	if status := (apierrors.APIStatus)(nil); errors.As(err, &status) && status.Status().Details != nil {

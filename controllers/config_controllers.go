@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -162,7 +163,7 @@ const changedTemplate = "the template changed"
 func (r *policyReconciler) committed(ctx context.Context, namespace, action string) (n int, err error) {
 	list := &v1alpha1.EffectList{}
 	for {
-		if err := r.reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"status.state": string(v1alpha1.EffectCommitted)}, client.Limit(500), client.Continue(list.Continue)); err != nil {
+		if err := r.reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"status.state": string(v1alpha1.EffectCommitted)}, client.Limit(100), client.Continue(list.Continue)); err != nil {
 			return 0, fmt.Errorf("count committed effects: %w", err)
 		}
 		for i := range list.Items {
@@ -205,24 +206,53 @@ func (r *policyReconciler) setup(mgr ctrl.Manager, options controller.Options) e
 				}
 			}
 			return requests
-		})).
+		}), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(options).
 		Complete(r)
 }
 
 // chainOpener opens the chain of every namespace that has a policy: it will have receipts. So people see its Ledger, and a
 // rollback is noticed before the first action comes.
-type chainOpener struct{ worlds *worlds }
+type chainOpener struct {
+	worlds  *worlds
+	changed func()
+}
 
 var _ reconcile.Reconciler = &chainOpener{}
 
 // Reconcile implements reconcile.Reconciler.
 func (r *chainOpener) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	_, _, err := r.worlds.world(ctx, request.Name)
-	if errors.Is(err, errNoNamespace) {
-		err = nil
+	_, open, err := r.worlds.world(ctx, request.Name)
+	if err != nil {
+		if errors.Is(err, errNoNamespace) {
+			err = nil
+		}
+		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, err
+	return ctrl.Result{}, r.newEpoch(ctx, request.Name, open)
+}
+
+// newEpoch opens the chain anew if another operator has had another head accepted.
+func (r *chainOpener) newEpoch(ctx context.Context, namespace string, open *openChain) error {
+	l := &v1alpha1.Ledger{}
+	if err := r.worlds.cache.Get(ctx, types.NamespacedName{Name: namespace}, l); err != nil || l.Status == nil {
+		return client.IgnoreNotFound(err)
+	}
+	open.mu.Lock()
+	behind := l.Status.Epoch > open.epoch
+	open.mu.Unlock()
+	if !behind {
+		return nil
+	}
+	ns := &corev1.Namespace{}
+	if err := r.worlds.cache.Get(ctx, types.NamespacedName{Name: namespace}, ns); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if err := r.worlds.reopen(ctx, ns); err != nil {
+		return err
+	}
+	r.changed()
+	return nil
 }
 
 func (r *chainOpener) setup(mgr ctrl.Manager, options controller.Options) error {
@@ -233,6 +263,7 @@ func (r *chainOpener) setup(mgr ctrl.Manager, options controller.Options) error 
 			UpdateFunc: func(event.UpdateEvent) bool { return false },
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
+		Watches(&v1alpha1.Ledger{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ledgerTurns)).
 		WithOptions(options).
 		Complete(r)
 }

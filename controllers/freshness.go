@@ -58,9 +58,6 @@ type freshness struct {
 
 // Start runs rounds until the context ends. It does so on every replica: each proves its own caches.
 func (f *freshness) Start(ctx context.Context) error {
-	f.mu.Lock()
-	f.start = time.Now()
-	f.mu.Unlock()
 	ticker := time.NewTicker(freshnessEvery)
 	defer ticker.Stop()
 	for {

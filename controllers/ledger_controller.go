@@ -17,7 +17,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -168,37 +167,8 @@ func (r *acceptanceReconciler) answer(ctx context.Context, o *v1alpha1.LedgerAcc
 func (r *acceptanceReconciler) setup(mgr ctrl.Manager, options controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("ledgeracceptance").
 		For(&v1alpha1.LedgerAcceptance{}).
-		// Another operator may have accepted another head: then this process's chain is opened anew.
-		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			r.newEpoch(ctx, o.(*v1alpha1.Ledger))
-			return nil
-		})).
 		WithOptions(options).
 		Complete(r)
-}
-
-func (r *acceptanceReconciler) newEpoch(ctx context.Context, l *v1alpha1.Ledger) {
-	r.worlds.mu.Lock()
-	open := r.worlds.chains[l.Name]
-	r.worlds.mu.Unlock()
-	if open == nil || l.Status == nil {
-		return
-	}
-	open.mu.Lock()
-	behind := l.Status.Epoch > open.epoch
-	open.mu.Unlock()
-	if !behind {
-		return
-	}
-	namespace := &corev1.Namespace{}
-	if err := r.client.Get(ctx, types.NamespacedName{Name: l.Name}, namespace); err != nil {
-		return
-	}
-	if err := r.worlds.reopen(ctx, namespace); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot open the chain of a new epoch", "namespace", l.Name)
-		return
-	}
-	r.changed()
 }
 
 // checkpointer writes the heads of chains that grew into their Ledgers, at most once a second each.
@@ -260,7 +230,7 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 	keys := map[string]string{} // effect name -> key
 	list := &v1alpha1.ReceiptList{}
 	for {
-		if err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue)); err != nil {
+		if err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(100), client.Continue(list.Continue)); err != nil {
 			return fmt.Errorf("list receipts: %w", err)
 		}
 		for i := range list.Items {
@@ -288,7 +258,7 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 	// An admitted attempt that has no receipt yet names its key too.
 	unfinished := &v1alpha1.ActionList{}
 	for {
-		if err := w.reader.List(ctx, unfinished, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.receiptRef.name", "")}, client.Limit(500), client.Continue(unfinished.Continue)); err != nil {
+		if err := w.reader.List(ctx, unfinished, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.receiptRef.name", "")}, client.Limit(100), client.Continue(unfinished.Continue)); err != nil {
 			return fmt.Errorf("list unfinished actions: %w", err)
 		}
 		for i := range unfinished.Items {
@@ -303,7 +273,7 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 	effects := &metav1.PartialObjectMetadataList{}
 	effects.SetGroupVersionKind(schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "EffectList"})
 	for {
-		if err := w.reader.List(ctx, effects, client.InNamespace(namespace), client.Limit(500), client.Continue(effects.Continue)); err != nil {
+		if err := w.reader.List(ctx, effects, client.InNamespace(namespace), client.Limit(100), client.Continue(effects.Continue)); err != nil {
 			return fmt.Errorf("list effects: %w", err)
 		}
 		for i := range effects.Items {

@@ -85,7 +85,7 @@ func New(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		o.Logger = ctrl.Log
 	}
 	cfg = rest.CopyConfig(cfg)
-	skew := &skewGuard{}
+	skew := &skewGuard{changed: func() {}}
 	cfg.Wrap(skew.wrap)
 	graceful := 20 * time.Second
 	skipNames := true
@@ -156,7 +156,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 	if err != nil {
 		return err
 	}
-	fresh := &freshness{reader: reader, cache: mgr.GetCache(), lists: listOf}
+	fresh := &freshness{start: time.Now(), reader: reader, cache: mgr.GetCache(), lists: listOf}
 	policies := &policyCache{cache: mgr.GetCache(), parsed: map[types.NamespacedName]parsedPolicy{}}
 	keep := newRetention()
 	w := &worlds{
@@ -220,7 +220,7 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 		claimJudge().with(c, reader, o.Clock, guard).setup(mgr, "claim", few, func() client.ObjectList { return &v1alpha1.ClaimList{} }),
 		outcomeJudge().with(c, reader, o.Clock, guard).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
 		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: policies}).setup(mgr, one),
-		(&chainOpener{worlds: w}).setup(mgr, few),
+		(&chainOpener{worlds: w, changed: all.Tell}).setup(mgr, few),
 		(&settingsReconciler{client: c, clock: o.Clock, retained: all.retained}).setup(mgr, one),
 		(&acceptanceReconciler{client: c, reader: reader, clock: o.Clock, worlds: w, changed: all.Tell}).setup(mgr, one),
 	} {

@@ -452,8 +452,13 @@ func (r *pass) writeAction(ctx context.Context, step flow.WriteAction) error {
 	default:
 		return fmt.Errorf("no version of action %s was read", step.Name)
 	}
-	if step.Why == flow.WhyAdmit && time.Since(r.began) > passLimit {
-		return errAgain
+	if step.Why == flow.WhyAdmit {
+		bounded, cancel, err := r.within(ctx)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		ctx = bounded
 	}
 	next := target.DeepCopy()
 	records.SetActionStatus(next, step.Status, r.s.Now)
@@ -497,10 +502,24 @@ func (r *pass) writeAction(ctx context.Context, step flow.WriteAction) error {
 	return nil
 }
 
+// within bounds a write by the age of what it rests on, the time it waits to be sent included.
+func (r *pass) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if time.Since(r.began) > passLimit {
+		return nil, nil, errAgain
+	}
+	bounded, cancel := context.WithDeadline(ctx, r.began.Add(passLimit))
+	return bounded, cancel, nil
+}
+
 // writeEffect creates a record, or replaces its status guarded by the version that was read.
 func (r *pass) writeEffect(ctx context.Context, step flow.WriteEffect) error {
-	if (step.Why == flow.WhyReserve || step.Why == flow.WhyRenew) && time.Since(r.began) > passLimit {
-		return errAgain
+	if step.Why == flow.WhyReserve || step.Why == flow.WhyRenew {
+		bounded, cancel, err := r.within(ctx)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		ctx = bounded
 	}
 	next := &v1alpha1.Effect{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: step.Name}, Spec: v1alpha1.EffectSpec{Key: step.Key}}
 	if !step.Create {
@@ -629,8 +648,9 @@ func (r *pass) setClaims(ctx context.Context, list *v1alpha1.ClaimList, presence
 func claimValue(ctx context.Context, cached client.Reader, o *v1alpha1.Claim) (flow.Claim, error) {
 	c := records.Claim(o)
 	lock := types.NamespacedName{Namespace: o.Namespace, Name: flow.LockName(c.ActionUID, c.ClaimID, c.Claimant)}
-	err := cached.Get(ctx, lock, &v1alpha1.Outcome{})
-	c.Withdrawn = err == nil
+	outcome := &v1alpha1.Outcome{}
+	err := cached.Get(ctx, lock, outcome)
+	c.Withdrawn = err == nil && string(outcome.Spec.ActionRef.UID) == c.ActionUID && outcome.Spec.ClaimID == c.ClaimID
 	return c, client.IgnoreNotFound(err)
 }
 

@@ -42,7 +42,12 @@ func (r *retention) Add(o *v1alpha1.Action) {
 	}
 	// The settings may be changed until then; whoever changes them makes it look again.
 	settings := &v1alpha1.Settings{}
-	_ = r.client.Get(context.Background(), types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.SettingsName}, settings)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := r.client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
+		r.waits(client.ObjectKeyFromObject(o), time.Second) // to be looked at, with the settings then
+		return
+	}
 	finished := o.CreationTimestamp.Time
 	if o.Status.FinishTime != nil {
 		finished = o.Status.FinishTime.Time

@@ -285,7 +285,7 @@ func listFinished(ctx context.Context, reader client.Reader, namespace string) (
 	var all []v1alpha1.Action
 	list := &v1alpha1.ActionList{}
 	for {
-		err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue),
+		err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(100), client.Continue(list.Continue),
 			client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
 		if err != nil {
 			return nil, fmt.Errorf("list finished actions: %w", err)
@@ -353,23 +353,24 @@ func (w *worlds) checkpoint(ctx context.Context, namespace string) error {
 		return nil
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.chain == nil || o.hold != nil {
+	chain, epoch, held := o.chain, o.epoch, o.hold != nil
+	o.mu.Unlock()
+	if chain == nil || held {
 		return nil
 	}
-	head := o.chain.Head()
+	head := chain.Head()
 	l := &v1alpha1.Ledger{}
 	if err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, l); err != nil {
 		return fmt.Errorf("read ledger: %w", err)
 	}
-	if l.Status == nil || l.Status.Epoch != o.epoch || l.Status.Seq >= head.Seq {
+	if l.Status == nil || l.Status.Epoch != epoch || l.Status.Seq >= head.Seq {
 		return nil
 	}
 	l.Status.Seq, l.Status.Hash, l.Status.CheckpointTime = head.Seq, head.Hash, metav1.NewTime(w.clock.Now())
 	if err := w.writer.Status().Update(ctx, l); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Checkpoint", "namespace", namespace, "seq", head.Seq, "hash", head.Hash, "epoch", o.epoch)
+	ctrl.LoggerFrom(ctx).Info("Checkpoint", "namespace", namespace, "seq", head.Seq, "hash", head.Hash, "epoch", epoch)
 	return nil
 }
 

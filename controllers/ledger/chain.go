@@ -46,6 +46,9 @@ type Chain struct {
 	reader client.Reader
 	writer client.Writer
 
+	// appending lets one append of this process at a time reach the apiserver: a second one would only lose there.
+	appending sync.Mutex
+
 	mu       sync.Mutex
 	fold     *receipt.Fold
 	headSeen time.Time
@@ -114,6 +117,11 @@ func (c *Chain) Append(ctx context.Context, head receipt.Link, document receipt.
 		if entry, err = document.Entry(head); err != nil {
 			return receipt.Link{}, document, err
 		}
+	}
+	c.appending.Lock()
+	defer c.appending.Unlock()
+	if c.Head().Seq > head.Seq {
+		return receipt.Link{}, document, ErrTaken
 	}
 	// If we die right here, or the response is lost, the next fold finds the receipt by its identity.
 	err = c.writer.Create(ctx, records.Receipt(c.name, entry, document))

@@ -43,7 +43,7 @@ func afterAdmission(s Snapshot) Step {
 	case !ours && s.Action.Presence != Cached:
 		// The action was read in this pass, perhaps after the record: it may have been admitted in between, and the record
 		// may be its own by now. Only a record that was read by a pass which began with the admission speaks against it.
-		return Wait{Until: s.Now, Why: "begin again"}
+		return Wait{Until: s.Now.Add(10 * time.Millisecond), Why: "begin again"}
 	case s.Effect.Presence == Absent, s.Effect.Status == nil:
 		// The record was lost after somebody was admitted for it. It is re-created Ambiguous, and then settles this action.
 		return lost(s, a.Effect.Name, a.Effect.Key)
