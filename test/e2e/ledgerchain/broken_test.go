@@ -165,20 +165,24 @@ var _ = Describe("a receipt from before a process opened the chain", Ordered, fu
 
 	DescribeTable("is not taken from a chain that does not lead to what is known",
 		func(ctx SpecContext, floor, lost int64, replaced bool) {
+			// It has just seen the head, so it does not look at it again.
+			chain := from(ns, links[length], receipt.Link{})
+			_, err := chain.Extend(ctx)
+			Expect(err).NotTo(HaveOccurred())
 			lose(ctx, ns, lost)
-			original := grownEntry(ns, links, lost)
 			if replaced {
 				other := denied(ns, "another")
 				e, err := other.Entry(links[lost-1])
 				Expect(err).NotTo(HaveOccurred())
 				plant(ctx, ns, e, other)
 			}
-			_, _, _, err := from(ns, links[length], receipt.Link{}).Find(ctx, identity(fmt.Sprint(length-1)), floor)
+			_, _, _, err = chain.Find(ctx, identity(fmt.Sprint(length-1)), floor)
 			Expect(err).To(MatchError(ledger.ErrBroken))
-			// As it was, for the next one.
+
+			By("but taken as soon as it does again")
 			lose(ctx, ns, lost)
-			plant(ctx, ns, original, denied(ns, fmt.Sprint(lost)))
-			_, found, _, err := from(ns, links[length], receipt.Link{}).Find(ctx, identity(fmt.Sprint(length-1)), floor)
+			plant(ctx, ns, grownEntry(ns, links, lost), denied(ns, fmt.Sprint(lost)))
+			_, found, _, err := chain.Find(ctx, identity(fmt.Sprint(length-1)), floor)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(found).NotTo(BeNil())
 		},
@@ -187,9 +191,13 @@ var _ = Describe("a receipt from before a process opened the chain", Ordered, fu
 		Entry("the one at the floor is missing", int64(length-50), int64(length-50), false),
 		Entry("the one at the floor is missing, in a list", int64(10), int64(10), false),
 		Entry("the first is missing", int64(0), int64(1), false),
+		Entry("the head is missing", int64(length-50), int64(length), false),
+		Entry("the head is missing, in a list", int64(10), int64(length), false),
 		Entry("one is another", int64(length-50), int64(length-20), true),
 		Entry("one is another, in a list", int64(10), int64(30), true),
 		Entry("the one at the floor is another", int64(length-50), int64(length-50), true),
+		Entry("the head is another", int64(length-50), int64(length), true),
+		Entry("the head is another, in a list", int64(10), int64(length), true),
 	)
 })
 
