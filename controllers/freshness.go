@@ -74,7 +74,7 @@ func (f *freshness) Start(ctx context.Context) error {
 func (f *freshness) NeedLeaderElection() bool { return false }
 
 func (f *freshness) round(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, freshnessTrust)
+	bounded, cancel := context.WithTimeout(ctx, freshnessTrust)
 	defer cancel()
 	type answer struct {
 		began time.Time
@@ -83,7 +83,7 @@ func (f *freshness) round(ctx context.Context) {
 	answers := make(chan answer, len(decisionKinds))
 	for _, kind := range decisionKinds {
 		go func() {
-			began, err := f.compare(ctx, kind)
+			began, err := f.compare(bounded, kind)
 			answers <- answer{began, err}
 		}()
 	}
@@ -115,11 +115,15 @@ func (f *freshness) round(ctx context.Context) {
 // older that the list lacks. It gives the start of the list that it was equal to. An object that is deleted after a list
 // makes that list unequal for ever, so it lists again after a while.
 func (f *freshness) compare(ctx context.Context, kind schema.GroupVersionKind) (time.Time, error) {
+	differs := ""
 	for {
 		began := time.Now()
 		listed := &metav1.PartialObjectMetadataList{}
 		listed.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		if err := f.reader.List(ctx, listed); err != nil { // without a resourceVersion: consistent
+			if ctx.Err() != nil && differs != "" {
+				return began, lagging(differs)
+			}
 			return began, fmt.Errorf("list %s: %w", kind.Kind, err)
 		}
 		at, err := version(listed.ResourceVersion)
@@ -135,18 +139,19 @@ func (f *freshness) compare(ctx context.Context, kind schema.GroupVersionKind) (
 			want[string(listed.Items[i].UID)] = v
 		}
 		for time.Since(began) < freshnessRelist {
-			difference, err := f.difference(ctx, kind, want, at)
-			if err != nil || difference == "" {
+			if differs, err = f.difference(ctx, kind, want, at); err != nil || differs == "" {
 				return began, err
 			}
 			select {
 			case <-ctx.Done():
-				return began, fmt.Errorf("the cache lags: %s", difference)
+				return began, lagging(differs)
 			case <-time.After(20 * time.Millisecond):
 			}
 		}
 	}
 }
+
+func lagging(difference string) error { return fmt.Errorf("the cache lags: %s", difference) }
 
 func (f *freshness) difference(ctx context.Context, kind schema.GroupVersionKind, want map[string]uint64, at uint64) (string, error) {
 	list := f.lists(kind)
