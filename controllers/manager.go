@@ -157,7 +157,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		return err
 	}
 	fresh := &freshness{start: time.Now(), reader: reader, cache: mgr.GetCache(), lists: listOf}
-	policies := &policyCache{cache: mgr.GetCache(), parsed: map[types.NamespacedName]parsedPolicy{}}
+	policies := &policyCache{cache: mgr.GetCache(), parsed: map[types.NamespacedName]parsedPolicy{}, sets: map[string]madeSet{}}
 	keep := newRetention()
 	w := &worlds{
 		cache: mgr.GetCache(), reader: reader, writer: mgr.GetClient(), clock: o.Clock, clusterID: string(kubeSystem.UID),

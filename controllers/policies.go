@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +22,7 @@ type policyCache struct {
 
 	mu     sync.Mutex
 	parsed map[types.NamespacedName]parsedPolicy
+	sets   map[string]madeSet // by namespace
 }
 
 type parsedPolicy struct {
@@ -29,20 +32,38 @@ type parsedPolicy struct {
 	findings   []policy.Finding
 }
 
-// set is the union of a namespace's policies.
+// set is the union of a namespace's policies. A pass asks for it at every step, so it is made once for what it is made of.
 func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, error) {
 	list := &v1alpha1.ActionPolicyList{}
-	if err := c.cache.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	if err := c.cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("read policies: %w", err)
 	}
-	sources := make([]policy.Source, 0, len(list.Items))
+	var sources []policy.Source
+	var versions []string
 	for i := range list.Items {
-		if list.Items[i].DeletionTimestamp != nil {
+		o := &list.Items[i] // shared with the cache: read, never written
+		if o.DeletionTimestamp != nil {
 			continue
 		}
-		sources = append(sources, c.parse(&list.Items[i]).source)
+		sources = append(sources, c.parse(o).source)
+		versions = append(versions, fmt.Sprintf("%s/%d", o.UID, o.Generation))
 	}
-	return policy.NewSet(sources).InNamespace(namespace), nil
+	slices.Sort(versions)
+	made := strings.Join(versions, " ")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.sets[namespace]; ok && known.of == made {
+		return known.set, nil
+	}
+	set := policy.NewSet(sources).InNamespace(namespace)
+	c.sets[namespace] = madeSet{of: made, set: set}
+	return set, nil
+}
+
+// madeSet is a set, and what it was made of.
+type madeSet struct {
+	of  string
+	set *policy.Set
 }
 
 // parse judges what is stored, not what the typed fields keep of it.
@@ -62,6 +83,7 @@ func (c *policyCache) forget(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.parsed, key)
+	delete(c.sets, key.Namespace)
 }
 
 // parsePolicy reads one policy.

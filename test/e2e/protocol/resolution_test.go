@@ -105,7 +105,7 @@ var _ = Describe("a resolution", func() {
 		stale.Spec.Attempt = 1
 		stale.Name = strings.Replace(stale.Name, ".2.", ".1.", 1)
 		Expect(env.Client(s.oncall).Create(ctx, stale)).To(Succeed())
-		expectRefused(stale, v1alpha1.ReasonMismatch)
+		expectRefused(stale, v1alpha1.ReasonAnotherWasFirst)
 		s.resolve(s.oncall, key, v1alpha1.ResolutionCommitted)
 		s.effectReaches(key, v1alpha1.EffectCommitted)
 		Eventually(func() []receipt.Document { return s.receiptsOfKind(receipt.KindResolution, key) }).Should(HaveLen(2))
