@@ -2,14 +2,24 @@ package protocol
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/test/testenv"
 )
 
@@ -100,21 +110,41 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 			doomed := startDoomed(point)
 			payment := unique("txn")
 			a := s.propose(refund(payment, 2000))
-			if point != "before pin" && point != "after pin" {
+			// What the first operator does not live to be asked for is said to the next.
+			_, write, _ := strings.Cut(point, " ")
+			answered, claimed := write != "pin", write != "pin" && write != "claimable"
+			answer := func() *v1alpha1.Approval {
 				a = s.reaches(a, v1alpha1.ActionAwaitingApproval)
-				s.approve(s.approver, a)
+				return s.approve(s.approver, a)
+			}
+			claim := func() *v1alpha1.Claim {
+				a = s.reaches(a, v1alpha1.ActionClaimable)
+				return s.claim(s.agent, a)
+			}
+			var yes *v1alpha1.Approval
+			var c *v1alpha1.Claim
+			if answered {
+				yes = answer()
+			}
+			if claimed {
+				c = claim()
 			}
 			Eventually(doomed.Died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
-			if point == "before pin" || point == "after pin" {
-				a = s.reaches(a, v1alpha1.ActionAwaitingApproval)
-				s.approve(s.approver, a)
+			if !answered {
+				yes = answer()
 			}
-			a = s.reaches(a, v1alpha1.ActionClaimable)
-			s.claim(s.agent, a)
+			if !claimed {
+				c = claim()
+			}
 			a = s.reaches(a, v1alpha1.ActionAdmitted)
+			expectAccepted(yes)
+			expectAccepted(c)
+			Expect(a.Status.Execution.ClaimID).To(Equal(c.Spec.ClaimID))
 			Expect(a.Status.Execution.Approvals).To(HaveLen(1))
+			Expect(a.Status.Execution.Approvals[0].UID).To(Equal(yes.UID))
+			Expect(a.Status.Effect.Attempt).To(Equal(int64(1)))
 			s.report(s.agent, a, v1alpha1.OutcomeCommitted)
 			s.reaches(a, v1alpha1.ActionCommitted)
 			Expect(s.receipts()).To(HaveLen(1))
@@ -122,6 +152,124 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 		},
 		Entry(nil, "before pin"), Entry(nil, "after pin"),
 		Entry(nil, "before claimable"), Entry(nil, "after claimable"),
+		Entry(nil, "before reserve"), Entry(nil, "after reserve"),
+		Entry(nil, "before admit"), Entry(nil, "after admit"),
+	)
+
+	DescribeTable("leaves the votes that were counted to the next operator, which asks the others",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			a := s.reaches(s.propose(act("grant.admin", `{"to":"`+unique("user")+`"}`)), v1alpha1.ActionAwaitingApproval)
+			first := s.approve(s.approver, a)
+			Eventually(doomed.Died).Should(BeClosed())
+
+			operator = startOperator(controllers.Options{})
+			Eventually(func() string { return s.get(a).Status.Approval.Votes }).Should(Equal("1/2"))
+			Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionAwaitingApproval))
+			second := s.approve(s.second, a)
+			a = s.reaches(a, v1alpha1.ActionClaimable)
+			s.claim(s.agent, a)
+			a = s.reaches(a, v1alpha1.ActionAdmitted)
+			var spent []types.UID
+			for _, x := range a.Status.Execution.Approvals {
+				spent = append(spent, x.UID)
+			}
+			Expect(spent).To(ConsistOf(first.UID, second.UID))
+		},
+		Entry(nil, "before wait"), Entry(nil, "after wait"),
+	)
+
+	DescribeTable("leaves an action that waits for room to the next operator, which admits it when there is",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			makeRoom := s.noRoom()
+			doomed := startDoomed(point)
+			payment := unique("txn")
+			a := s.propose(refund(payment, 100))
+			Eventually(doomed.Died).Should(BeClosed())
+			Expect(s.get(a).Status.Reason).To(Equal(map[string]string{"before hold": "", "after hold": string(decision.Quota)}[point]))
+
+			operator = startOperator(controllers.Options{})
+			Eventually(func() string { return s.get(a).Status.Reason }).Should(Equal(string(decision.Quota)))
+			s.noEffect("refund:" + payment)
+			makeRoom()
+			var got *v1alpha1.Action
+			Eventually(func() v1alpha1.ActionState {
+				got = s.get(a)
+				if got.Status.State == v1alpha1.ActionClaimable { // it waited for so long that its process might be gone
+					Expect(client.IgnoreAlreadyExists(env.Client(s.agent).Create(ctx, s.claimFor(s.agent, got)))).To(Succeed())
+				}
+				return got.Status.State
+			}).WithTimeout(time.Minute).Should(Equal(v1alpha1.ActionAdmitted))
+			Expect(got.Status.Effect.Attempt).To(Equal(int64(1)))
+			Expect(got.Status.Reason).To(BeEmpty())
+			s.report(s.agent, got, v1alpha1.OutcomeCommitted)
+			s.reaches(a, v1alpha1.ActionCommitted)
+			Expect(s.receipts()).To(HaveLen(1))
+			s.chainHolds()
+		},
+		Entry(nil, "before hold"), Entry(nil, "after hold"),
+	)
+
+	DescribeTable("leaves the next attempt to the next operator, which makes it once",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			payment := unique("txn")
+			first := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
+			s.report(s.agent, first, v1alpha1.OutcomeNotExecuted)
+			s.reaches(first, v1alpha1.ActionFailed)
+			second := s.propose(refund(payment, 100))
+			Eventually(doomed.Died).Should(BeClosed())
+
+			operator = startOperator(controllers.Options{})
+			second = s.reaches(second, v1alpha1.ActionAdmitted)
+			Expect(second.Status.Effect.Attempt).To(Equal(int64(2)))
+			Expect(second.Status.Execution.Token).NotTo(Equal(first.Status.Execution.Token))
+			s.report(s.agent, second, v1alpha1.OutcomeCommitted)
+			s.reaches(second, v1alpha1.ActionCommitted)
+			e := s.effect("refund:" + payment)
+			Expect(e.Status.Attempt).To(Equal(int64(2)))
+			Expect(e.Status.StartedAttempts).To(Equal(int64(2)))
+			Expect(e.Status.History).To(HaveLen(2))
+			Expect(s.receipts()).To(HaveLen(2))
+			s.chainHolds()
+		},
+		Entry(nil, "before renew"), Entry(nil, "after renew"),
+	)
+
+	DescribeTable("leaves a reservation that nobody will use to the next operator, which frees the key once",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			reserved := startDoomed("before admit")
+			payment := unique("txn")
+			orphaned := s.propose(refund(payment, 100))
+			Eventually(reserved.Died).Should(BeClosed())
+			Expect(s.effect("refund:" + payment).Status.State).To(Equal(v1alpha1.EffectExecuting))
+			s.writePolicy("payments", `{"stripe.refund": {"effect": "refund:{payment_id}", "resource": "payment:{payment_id}", "decision": "deny"}}`)
+			doomed := startDoomed(point)
+			Eventually(doomed.Died).Should(BeClosed())
+
+			operator = startOperator(controllers.Options{})
+			orphaned = s.reaches(orphaned, v1alpha1.ActionDenied, string(decision.PlainDecision))
+			Expect(orphaned.Status.Execution).To(BeNil())
+			e := s.effectReaches("refund:"+payment, v1alpha1.EffectFailed)
+			Expect(e.Status.StartedAttempts).To(BeZero())
+			Expect(e.Status.History).To(HaveLen(1))
+			Expect(e.Status.History[0].Result).To(Equal(effect.NeverBegan))
+
+			By("so that it can be taken again, by another attempt with another token")
+			s.policy("payments", payments)
+			a := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
+			Expect(a.Status.Effect.Attempt).To(Equal(int64(2)))
+			Expect(a.Status.Execution.Token).NotTo(Equal(e.Status.Token))
+			s.report(s.agent, a, v1alpha1.OutcomeCommitted)
+			s.reaches(a, v1alpha1.ActionCommitted)
+			Expect(s.receipts()).To(HaveLen(2))
+			s.chainHolds()
+		},
+		Entry(nil, "before release"), Entry(nil, "after release"),
 	)
 
 	DescribeTable("leaves an action that ended unadmitted its one receipt",
@@ -135,7 +283,9 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 			Expect(s.receipts()).To(HaveLen(1))
 			s.chainHolds()
 		},
-		Entry(nil, "before end"), Entry(nil, "after end"), Entry(nil, "before receipt"), Entry(nil, "after receipt"), Entry(nil, "before finish"),
+		Entry(nil, "before end"), Entry(nil, "after end"),
+		Entry(nil, "before receipt"), Entry(nil, "after receipt"),
+		Entry(nil, "before finish"), Entry(nil, "after finish"),
 	)
 
 	DescribeTable("leaves a lapsed lease to the next operator, which declares it once",
@@ -155,6 +305,54 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 		Entry(nil, "before lapse"), Entry(nil, "after lapse"), Entry(nil, "after settle"),
 	)
 
+	DescribeTable("leaves a report that came too late to the next operator, which shows it to whoever resolves",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			payment := unique("txn")
+			a := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
+			own := s.outcome(a, v1alpha1.OutcomeCommitted)
+			clock.Advance(lapsed)
+			s.reaches(a, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
+			o := late(own)
+			Expect(env.Client(s.agent).Create(ctx, o)).To(Succeed())
+			Eventually(doomed.Died).Should(BeClosed())
+
+			operator = startOperator(controllers.Options{})
+			expectRefused(o, v1alpha1.ReasonLateReport)
+			Eventually(func() *v1alpha1.LateOutcome { return s.effect("refund:" + payment).Status.LateOutcomeRef }).Should(Equal(&v1alpha1.LateOutcome{Name: o.Name, Result: v1alpha1.OutcomeCommitted}))
+			Expect(s.effect("refund:" + payment).Status.State).To(Equal(v1alpha1.EffectAmbiguous))
+			Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionAmbiguous))
+			Expect(s.receipts()).To(HaveLen(1))
+			s.chainHolds()
+		},
+		Entry(nil, "before late"), Entry(nil, "after late"),
+	)
+
+	DescribeTable("leaves a record that lost its status to the next operator, which puts the loss on record once",
+		func(point string) {
+			s := newSceneWithoutWaiting()
+			doomed := startDoomed(point)
+			payment := unique("txn")
+			key := "refund:" + payment
+			s.committed(payment)
+			withoutEffectRules()
+			s.strip(key)
+			Eventually(doomed.Died).Should(BeClosed())
+
+			operator = startOperator(controllers.Options{})
+			e := s.effectReaches(key, v1alpha1.EffectAmbiguous)
+			Expect(e.Status.Cause).To(Equal(v1alpha1.CauseStatusMissing))
+			Eventually(func() []receipt.Document { return s.receiptsOfKind(receipt.KindStatusMissing, key) }).Should(HaveLen(1))
+			Expect(s.receiptsOfKind(receipt.KindStatusMissing, key)[0].Ordinal).To(Equal(int64(1)))
+			s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionBlocked, string(decision.AmbiguousEffect))
+			expectAccepted(s.resolve(s.oncall, key, v1alpha1.ResolutionCommitted))
+			Expect(s.receiptsOfKind(receipt.KindStatusMissing, key)).To(HaveLen(1))
+			s.chainHolds()
+		},
+		Entry(nil, "before lost"), Entry(nil, "after lost"),
+	)
+
 	DescribeTable("leaves a resolution to the next operator, which receipts it once",
 		func(point string) {
 			s := newSceneWithoutWaiting()
@@ -170,9 +368,26 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 			s.chainHolds()
 			Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionAmbiguous))
 		},
-		Entry(nil, "before resolve"), Entry(nil, "after resolve"), Entry(nil, "before resolved"),
+		Entry(nil, "before resolve"), Entry(nil, "after resolve"), Entry(nil, "before resolved"), Entry(nil, "after resolved"),
 	)
 })
+
+// noRoom lets a ResourceQuota refuse every Effect of the namespace, and gives the function that takes it away. In a cluster
+// the quota controller would count; here it is done by hand.
+func (s *scene) noRoom() (makeRoom func()) {
+	GinkgoHelper()
+	none := corev1.ResourceList{"count/effects.ctrlrun.dev": resource.MustParse("0"), "count/configmaps": resource.MustParse("0")}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "records"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
+	Expect(env.Admin().Create(ctx, quota)).To(Succeed())
+	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none}
+	Expect(env.Admin().Status().Update(ctx, quota)).To(Succeed())
+	// The apiserver takes it up by a watch. What it says about a ConfigMap it says about an Effect.
+	Eventually(func() bool {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "probe"}}
+		return apierrors.IsForbidden(env.Admin().Create(ctx, o, client.DryRunAll))
+	}).Should(BeTrue())
+	return func() { Expect(env.Admin().Delete(ctx, quota)).To(Succeed()) }
+}
 
 // newSceneWithoutWaiting is a scene whose policy nobody has judged yet.
 func newSceneWithoutWaiting() *scene {
