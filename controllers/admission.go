@@ -30,6 +30,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/config/admission"
+	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
@@ -143,12 +144,15 @@ func (g *admissionGuard) Start(ctx context.Context) error {
 			return nil
 		case errors.As(err, &gap):
 			g.lose(err)
+			_ = g.publish(ctx) // again with the next look, which is soon
 			next = probeRetry
 		case err != nil:
 			// The apiserver did not answer, or not yet. That says nothing about the policies, and what could have changed
 			// meanwhile shows in their uids and generations.
 			g.log.V(1).Info("Admission could not be looked at", "cause", err.Error())
 			next = probeRetry
+		case g.publish(ctx) != nil:
+			next = 2 * time.Second // the Ledger was written meanwhile, most likely
 		}
 		timer := time.NewTimer(next)
 		select {
@@ -164,6 +168,28 @@ func (g *admissionGuard) Start(ctx context.Context) error {
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (g *admissionGuard) NeedLeaderElection() bool { return false }
+
+// publish tells people, on the Ledger of the operator's namespace, whether statements that are made now count. Nothing is
+// decided by what it says.
+func (g *admissionGuard) publish(ctx context.Context) error {
+	g.mu.Lock()
+	missing := g.missing
+	g.mu.Unlock()
+	l := &v1alpha1.Ledger{}
+	if err := g.reader.Get(ctx, types.NamespacedName{Name: g.namespace}, l); err != nil || l.Status == nil {
+		return client.IgnoreNotFound(err) // there is none before admission was in force for the first time
+	}
+	reason, message := "InForce", "The admission policies are those of this release, and refuse what they must."
+	if missing != "" {
+		reason, message = decision.AdmissionMissing.Condition(), missing
+	}
+	before := l.DeepCopy()
+	records.SetCondition(&l.Status.Conditions, l.Generation, time.Now(), v1alpha1.AdmissionInForceCondition, missing == "", reason, message)
+	if equalStatus(before.Status.Conditions, l.Status.Conditions) {
+		return nil
+	}
+	return g.writer.Status().Update(ctx, l)
+}
 
 // gapError is evidence that admission is, or was, not in force.
 type gapError struct{ message string }

@@ -28,6 +28,8 @@ const (
 	ResolvedCondition = "Resolved"
 	// ReadyCondition, on configuration: it is valid and in force.
 	ReadyCondition = "Ready"
+	// AdmissionInForceCondition, on the Ledger of the operator's own namespace: whether statements that are made now count.
+	AdmissionInForceCondition = "AdmissionInForce"
 	// StalledCondition, on configuration: it is invalid, and only an edit helps.
 	StalledCondition = "Stalled"
 )

@@ -1,7 +1,7 @@
 // Package decision is the vocabulary every other kernel package shares: what a policy can say, how an action can end, and
 // the closed list of reasons for it. It imports nothing, so everything may import it.
 //
-// Literals are upstream's snake_case words; they stand in receipts, in status.reason and in exported documents.
+// Literals are the snake_case words of the ctrlrun policy format; they stand in receipts, in status.reason and in exported documents.
 // Conditions of custom resources use the CamelCase form, which Reason.Condition computes.
 package decision
 

@@ -143,7 +143,7 @@ func outcome(s Snapshot) (ending, Step) {
 		return ending{}, Wait{Why: string(decision.AdmissionMissing)}
 	}
 	o := s.Lock.Outcome
-	inspect := fmt.Sprintf("Find out what happened, then resolve it: kubectl ctrlrun inspect %s -n %s", a.Name, s.World.Namespace)
+	inspect := findOut(s)
 	switch {
 	case o.LeaseLapsed && o.Result == ReportUnknown:
 		return ending{Ambiguous, decision.LeaseLapsed, fmt.Sprintf("No report came before the lease was over at %s, so nobody knows whether it happened. %s", a.Execution.Lease.UTC().Format(time.RFC3339), inspect)}, nil
@@ -157,10 +157,19 @@ func outcome(s Snapshot) (ending, Step) {
 	return ending{Ambiguous, decision.ReportedUnknown, "Its executor does not know whether it happened. " + inspect}, nil
 }
 
+// findOut is what to do about an outcome that nobody knows.
+func findOut(s Snapshot) string {
+	e := s.Action.Action.Effect
+	if e == nil {
+		return "It has no effect key: nothing is blocked by it, and there is nothing to resolve. Find out what happened before it is proposed again."
+	}
+	return fmt.Sprintf("Find out what happened, then: kubectl ctrlrun resolve %s -n %s", e.Name, s.World.Namespace)
+}
+
 // endingOf is how the attempt ended, as its record says.
 func endingOf(s Snapshot, record effect.Record) ending {
 	status := record.Status
-	inspect := fmt.Sprintf("Find out what happened, then resolve it: kubectl ctrlrun inspect %s -n %s", s.Action.Name, s.World.Namespace)
+	inspect := findOut(s)
 	if by := status.Resolution; by != nil {
 		state := map[effect.State]State{effect.Committed: Committed, effect.Failed: Failed}[status.State]
 		return ending{state, "", fmt.Sprintf("The record of its effect was lost, and %s resolved it before this Action was finished: %s.", by.Resolver, status.State)}

@@ -90,9 +90,9 @@ func TestAdmittedDuringThePass(t *testing.T) {
 		pass *snapshotBuilder
 		want string
 	}{
-		"a record from before":                         {aPass(a).Read().Effect(flow.Fresh, before), "wait until 12:00:01 for begin again"},
-		"no record, before":                            {aPass(a).Read().NoEffect(), "wait until 12:00:01 for begin again"},
-		"no status, before":                            {aPass(a).Read().Effect(flow.Fresh, aRecord(a).Lost()), "wait until 12:00:01 for begin again"},
+		"a record from before":                         {aPass(a).Read().Effect(flow.Fresh, before), "wait until 12:00:01.01 for begin again"},
+		"no record, before":                            {aPass(a).Read().NoEffect(), "wait until 12:00:01.01 for begin again"},
+		"no status, before":                            {aPass(a).Read().Effect(flow.Fresh, aRecord(a).Lost()), "wait until 12:00:01.01 for begin again"},
 		"the record of another effect":                 {aPass(a).Read().Effect(flow.Fresh, other), "read effect"},
 		"the record of another effect, from a cache":   {aPass(a).Effect(flow.Cached, other), "read effect"},
 		"a cached record of an earlier attempt":        {aPass(a).Effect(flow.Cached, before), "read effect"},

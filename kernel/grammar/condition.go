@@ -87,7 +87,7 @@ func ParseCondition(key string, operand any) (Condition, error) {
 	case argument == "":
 		return refuse("the condition names no argument; write the argument's name before _%s", operator)
 	case slices.Contains(reserved(), argument):
-		return refuse("%s is reserved: a condition can address only arguments of the action; compare an argument of another name, or use a grant to say who may act", argument)
+		return refuse("%s is reserved: a condition can address only arguments of the action; compare an argument of another name, and bind a Role to say who may act", argument)
 	}
 	if _, err := canonical.Encode(operand); err != nil {
 		return refuse("the operand is not allowed: %v", err)
