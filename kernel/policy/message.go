@@ -50,22 +50,39 @@ func (s *Set) denied(e Evaluation) string {
 		return fmt.Sprintf("Policy %s denies %s whatever its arguments. %s Only an edit of %s in that policy can change this.",
 			quoted(e.Policy.Name), quoted(e.Proposal.Name), nothing, child("actions", clip(e.Proposal.Name)))
 	}
-	return fmt.Sprintf("Policy %s denies %s: %s is the first rule that matches these arguments, and it is deny. %s Propose arguments that an earlier rule lets pass, or ask the owners of the policy to change its rules.",
+	message := fmt.Sprintf("Policy %s denies %s: %s is the first rule that matches these arguments, and it is deny. %s Propose arguments that an earlier rule lets pass, or ask the owners of the policy to change its rules.",
 		quoted(e.Policy.Name), quoted(e.Proposal.Name), e.Reason, nothing)
+	if why := passedOver(e); why != "" {
+		message += " " + why + "."
+	}
+	return message
 }
 
-func (s *Set) unmatched(e Evaluation) string {
+// passedOver says why the rules before the deciding one, or all if none decided, do not match. The usual cause is an argument
+// of another type than the author of the policy had in mind.
+func passedOver(e Evaluation) string {
 	const shown = 4
+	rules := e.Entry.Rules
+	for i := range rules {
+		if decision.Rule(i) == e.Reason {
+			rules = rules[:i]
+			break
+		}
+	}
 	var why []string
-	for i, r := range e.Entry.Rules {
-		if i == shown && len(e.Entry.Rules) > shown+1 {
-			why = append(why, fmt.Sprintf("and %d more", len(e.Entry.Rules)-shown))
+	for i, r := range rules {
+		if i == shown && len(rules) > shown+1 {
+			why = append(why, fmt.Sprintf("and %d more", len(rules)-shown))
 			break
 		}
 		why = append(why, fmt.Sprintf("%s: %s", decision.Rule(i), clip(r.When.Explain(e.Proposal.Arguments))))
 	}
+	return strings.Join(why, "; ")
+}
+
+func (s *Set) unmatched(e Evaluation) string {
 	return fmt.Sprintf("No rule of policy %s for %s matches these arguments, and what no rule matches is denied. %s Propose arguments that a rule matches, or ask the owners of the policy to add one. %s.",
-		quoted(e.Policy.Name), quoted(e.Proposal.Name), nothing, strings.Join(why, "; "))
+		quoted(e.Policy.Name), quoted(e.Proposal.Name), nothing, passedOver(e))
 }
 
 func (s *Set) unresolved(p action.Proposal, found slot, err error) string {
