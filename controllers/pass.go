@@ -502,8 +502,16 @@ func (r *pass) writeAction(ctx context.Context, step flow.WriteAction) error {
 	return nil
 }
 
-// within bounds a write by the age of what it rests on, the time it waits to be sent included.
+// within bounds a write by the age of what it rests on, the time it waits to be sent included. It rests on the chain too:
+// where that is shorter than it was, an effect that is not on record may have happened.
 func (r *pass) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	chain := r.open.usable()
+	if chain == nil {
+		return nil, nil, errAgain // the hold that came up meanwhile answers the next pass
+	}
+	if err := chain.Stands(ctx); err != nil {
+		return nil, nil, err
+	}
 	if time.Since(r.began) > passLimit {
 		return nil, nil, errAgain
 	}

@@ -153,6 +153,14 @@ func (c *Chain) Extend(ctx context.Context) (receipt.Link, error) {
 	return c.fold.Head(), err
 }
 
+// Stands looks whether the head is still there, unless it was seen just now. A cluster that was restored to an earlier point
+// has forgotten what was executed since; that its chain is shorter is how it shows.
+func (c *Chain) Stands(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.headStillThere(ctx)
+}
+
 // headStillThere looks at the head itself, unless it was seen just now.
 func (c *Chain) headStillThere(ctx context.Context) error {
 	head := c.fold.Head()

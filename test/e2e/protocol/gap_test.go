@@ -154,6 +154,36 @@ func startCut(match func(method, path, body string) bool) (died chan struct{}) {
 	return died
 }
 
+var _ = Describe("a chain that becomes shorter while an operator runs", Serial, func() {
+	It("holds its namespace before anything is reserved or admitted", func() {
+		reserving, admitting := newScene(), newScene()
+		payment := unique("txn")
+		for _, s := range []*scene{reserving, admitting} {
+			s.committed(payment)
+			s.checkpointed()
+		}
+		// As after a restore to a point before the payment was proposed: nothing knows of it, but whoever remembers the head.
+		closeGap := admissionGap("ctrlrun-records-kept", "ctrlrun-statements-kept")
+		for _, s := range []*scene{reserving, admitting} {
+			s.forget(1)
+			Eventually(func() error {
+				return client.IgnoreNotFound(env.Admin().Delete(ctx, s.effect("refund:"+payment)))
+			}).Should(Succeed())
+		}
+		closeGap()
+
+		retry := reserving.propose(refund(payment, 100))
+		note := admitting.propose(act("note.write", `{"text":"hello"}`))
+		clock.Advance(10 * time.Second)
+		reserving.holds(retry)
+		admitting.holds(note)
+		reserving.noEffect("refund:" + payment)
+		for _, s := range []*scene{reserving, admitting} {
+			Expect(s.receipts()).To(BeEmpty())
+		}
+	})
+})
+
 var _ = Describe("a chain that is held", Serial, func() {
 	It("stays so until a person accepts it, whichever operator dies when", func() {
 		people := governor()
