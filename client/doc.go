@@ -1,13 +1,5 @@
 // Package client is the Go SDK for agents: propose an action, wait until it may be executed, execute it once, report how it
-// ended.
-//
-//	c, err := client.New(config, "payments")
-//	action, err := c.Do(ctx, client.Request{
-//		ActionType: "stripe.refund",
-//		Arguments:  map[string]any{"payment_id": "txn_1", "amount": 500},
-//	}, func(ctx context.Context, x client.Execution) client.Report {
-//		return refund(ctx, x.Arguments, x.Token)
-//	})
+// ended. The example of Client.Do is a whole agent.
 //
 // Do is Propose, WaitAdmitted and Report with the right order and the right cleanup. The parts exist for programs that
 // cannot hand over a function.
