@@ -105,12 +105,16 @@ func (call *Call) perform(ctx context.Context, execute Executor, execution Execu
 	return report
 }
 
-// withdraw tells the Action that this process will not start, unless the Action has ended or another process has it.
+// withdraw tells the Action that this process will not start, unless nobody waits for it: the Action has ended, another
+// process has it, or what this one said does not count.
 func (call *Call) withdraw(ctx context.Context, cause error) error {
 	var ended *EndedError
 	var elsewhere *ElsewhereError
 	var gone *GoneError
-	if errors.As(cause, &ended) || errors.As(cause, &elsewhere) || errors.As(cause, &gone) || call.claimID == "" {
+	var stranger *NotAgentError
+	var uncounted *StatementError
+	if errors.As(cause, &ended) || errors.As(cause, &elsewhere) || errors.As(cause, &gone) || call.claimID == "" ||
+		errors.As(cause, &stranger) || errors.As(cause, &uncounted) {
 		return cause
 	}
 	if err := call.GiveUp(ctx, "the process stopped waiting"); err != nil {
@@ -136,7 +140,12 @@ func (call *Call) unreported(report Report, err error) error {
 func (call *Call) settle(ctx context.Context, report Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWindow)
 	defer cancel()
-	if _, err := call.WaitFinished(ctx); err != nil {
+	_, err := call.WaitFinished(ctx)
+	var uncounted *StatementError
+	if errors.As(err, &uncounted) {
+		return &UnknownError{Action: call.action, Why: fmt.Sprintf("%s was reported in vain", report.Result), Err: err}
+	}
+	if err != nil {
 		return &UnknownError{Action: call.action, Why: fmt.Sprintf("%s was reported, but the operator has not settled it", report.Result), Err: err}
 	}
 	switch call.action.Status.State {

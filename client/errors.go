@@ -37,6 +37,45 @@ func (e *ElsewhereError) Error() string {
 	return fmt.Sprintf("action %s was admitted for another process: it executes, not this one", e.Action.Name)
 }
 
+// NotAgentError says that somebody else proposed the Action: only that identity executes and reports it. Nothing was sent.
+type NotAgentError struct {
+	Action   *v1alpha1.Action
+	Username string
+}
+
+func (e *NotAgentError) Error() string {
+	return fmt.Sprintf("action %s was proposed by %s, and only that identity claims, executes and reports it: you are %s",
+		e.Action.Name, e.Action.Spec.Principal.Agent, e.Username)
+}
+
+// NotAdmittedError says that this process was not admitted, so that it has nothing to report. Nothing was sent.
+type NotAdmittedError struct {
+	Action  *v1alpha1.Action
+	ClaimID string
+}
+
+func (e *NotAdmittedError) Error() string {
+	execution := e.Action.Status.Execution
+	if execution == nil {
+		return fmt.Sprintf("action %s is %s and was never admitted, so there is nothing to report: nothing was sent", e.Action.Name, stateOf(e.Action))
+	}
+	return fmt.Sprintf("action %s was admitted for claimID %s, not for %s: only the process that was admitted reports, and nothing was sent",
+		e.Action.Name, execution.ClaimID, e.ClaimID)
+}
+
+// StatementError says that a Claim or an Outcome of this call was stored, and does not count.
+type StatementError struct {
+	Action  *v1alpha1.Action
+	Kind    string // claim or outcome
+	Name    string
+	Reason  string
+	Message string
+}
+
+func (e *StatementError) Error() string {
+	return fmt.Sprintf("%s %s does not count: %s: %s", e.Kind, e.Name, e.Reason, e.Message)
+}
+
 // WaitingError says that the wait is over and the Action has not been decided. Nothing was executed here. Withdrawn says
 // whether the Action was told that this process will not start.
 type WaitingError struct {

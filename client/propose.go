@@ -57,6 +57,8 @@ type Call struct {
 	asked   time.Time // monotonic: before the create was sent by which this process asked for the lease
 	claimed metav1.MicroTime
 	action  *v1alpha1.Action
+	// statement is the last Claim or Outcome of this call: it is followed while the Action is waited on.
+	statement kube.Object
 }
 
 // Action as it was last seen.

@@ -7,6 +7,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/action"
@@ -44,16 +45,51 @@ const (
 )
 
 // Report stores how the execution ended. It uses a context of its own, so that a cancelled caller still reports. An
-// *UnknownError says that something else settled the attempt: this report does not count.
+// *UnknownError says that something else settled the attempt: this report does not count. *NotAgentError and
+// *NotAdmittedError say that it could not count, and was not sent.
 func (call *Call) Report(ctx context.Context, report Report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportWindow)
 	defer cancel()
+	if err := call.mayReport(ctx, report); err != nil {
+		return err
+	}
 	return call.send(ctx, report)
+}
+
+// mayReport refuses a report that cannot count. What is known of the Action may be older than its admission, so it is read
+// again before it is held against anybody; and nobody who executed loses a report because a read failed.
+func (call *Call) mayReport(ctx context.Context, report Report) error {
+	if err := call.agentOnly(ctx); err != nil {
+		return err
+	}
+	if call.reportable(report) {
+		return nil
+	}
+	current := &v1alpha1.Action{}
+	err := call.client.kube.Get(ctx, kube.ObjectKeyFromObject(call.action), current)
+	if err != nil || current.UID != call.action.UID {
+		return nil
+	}
+	call.action = current
+	if call.reportable(report) {
+		return nil
+	}
+	return &NotAdmittedError{Action: current, ClaimID: call.claimID}
+}
+
+// reportable: by the process that was admitted; and of an Action that nobody executes yet, that this process will not.
+func (call *Call) reportable(report Report) bool {
+	if execution := call.action.Status.Execution; execution != nil {
+		return execution.ClaimID == call.claimID
+	}
+	return report.Result == v1alpha1.OutcomeNotExecuted && !call.action.Status.State.Terminal()
 }
 
 // GiveUp says that this process will not execute. It may be said of any Action, admitted or not.
 func (call *Call) GiveUp(ctx context.Context, why string) error {
-	return call.Report(ctx, NotExecuted(why))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportWindow)
+	defer cancel()
+	return call.send(ctx, NotExecuted(why))
 }
 
 func (call *Call) send(ctx context.Context, report Report) error {
@@ -73,6 +109,7 @@ func (call *Call) send(ctx context.Context, report Report) error {
 		return refusal("report "+call.action.Name, err)
 	}
 	if existing == nil {
+		call.statement = outcome
 		return nil
 	}
 	return call.lostLock(ctx, outcome, existing.(*v1alpha1.Outcome), user.Username)
@@ -133,9 +170,20 @@ func (call *Call) lostLock(ctx context.Context, mine, first *v1alpha1.Outcome, r
 		return &UnknownError{Action: call.action, Why: fmt.Sprintf("an Outcome of %s has the place of this report", first.Spec.Reporter)}
 	}
 	if first.Spec.Result != mine.Spec.Result {
-		return &UnknownError{Action: call.action, Why: fmt.Sprintf("%s was reported before, and now %s; the first report counts", first.Spec.Result, mine.Spec.Result)}
+		return &UnknownError{Action: call.action, Why: contradiction(first.Spec.Result, mine.Spec.Result)}
 	}
+	call.statement = first
 	return nil
+}
+
+// contradiction says what a second, different report changes: nothing. NotExecuted has freed the effect, so that whoever knows
+// better must keep it from being tried again.
+func contradiction(first, now v1alpha1.OutcomeResult) string {
+	text := fmt.Sprintf("%s was reported before, and now %s; the first report counts", first, now)
+	if first == v1alpha1.OutcomeNotExecuted {
+		text += ". Its effect is free and may be attempted again: if it did happen, stop whatever tries again"
+	}
+	return text
 }
 
 // cut shortens text to at most n bytes, at a character.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,11 +47,14 @@ const SilentAfter = 5 * time.Second
 func Untouched(action *v1alpha1.Action) bool { return len(action.Status.Conditions) == 0 }
 
 // WaitAdmitted waits until this process may execute, and makes a Claim whenever the Action asks for one. A nil error is the
-// permission to execute once, while the lease lasts. The other ends are *EndedError, *ElsewhereError, *GoneError, and
-// *WaitingError when ctx is done first.
+// permission to execute once, while the lease lasts. The other ends are *NotAgentError, *EndedError, *ElsewhereError,
+// *GoneError, *StatementError when the Claim does not count, and *WaitingError when ctx is done first.
 func (call *Call) WaitAdmitted(ctx context.Context, progress Progress) error {
 	if call.claimID == "" {
 		return fmt.Errorf("action %s was proposed without a claimID, so this call cannot execute it: Attach to it", call.action.Name)
+	}
+	if err := call.agentOnly(ctx); err != nil {
+		return err
 	}
 	return call.await(ctx, progress, func(ctx context.Context, action *v1alpha1.Action) (bool, error) {
 		switch state := stateOf(action); {
@@ -68,7 +72,21 @@ func (call *Call) WaitAdmitted(ctx context.Context, progress Progress) error {
 	})
 }
 
-// WaitFinished waits until the Action has ended and its receipt is written.
+// agentOnly refuses whoever did not propose the Action: nothing else they say about its execution can ever count. An Action
+// without an agent has not been stamped yet, and says nothing.
+func (call *Call) agentOnly(ctx context.Context) error {
+	user, err := call.client.Whoami(ctx)
+	if err != nil {
+		return err
+	}
+	if agent := call.action.Spec.Principal.Agent; agent != "" && agent != user.Username {
+		return &NotAgentError{Action: call.action, Username: user.Username}
+	}
+	return nil
+}
+
+// WaitFinished waits until the Action has ended and its receipt is written. A *StatementError says that the report of this
+// call does not count.
 func (call *Call) WaitFinished(ctx context.Context) (*v1alpha1.Action, error) {
 	err := call.await(ctx, nil, func(_ context.Context, action *v1alpha1.Action) (bool, error) {
 		return action.Status.ReceiptRef != nil, nil
@@ -76,21 +94,37 @@ func (call *Call) WaitFinished(ctx context.Context) (*v1alpha1.Action, error) {
 	return call.action, err
 }
 
-// await follows the Action until step says that it is done.
+// await follows the Action until step says that it is done, and beside it the last statement of this call: one that does not
+// count would be waited on for nothing.
 func (call *Call) await(ctx context.Context, progress Progress, step func(context.Context, *v1alpha1.Action) (bool, error)) error {
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	updates := call.client.Follow(following, call.action)
+	var verdicts <-chan Update
+	var judged kube.Object
 	silence := time.NewTimer(SilentAfter)
 	defer silence.Stop()
 	said := ""
 	for {
+		if call.statement != judged {
+			judged = call.statement
+			verdicts = call.client.Follow(following, judged)
+		}
 		select {
 		case <-ctx.Done():
 			return &WaitingError{Action: call.action, Err: ctx.Err()}
 		case <-silence.C:
 			if Untouched(call.action) {
 				progress.tell(StageSilent, call.action)
+			}
+		case update, open := <-verdicts:
+			if !open || update.Err != nil {
+				// Who may not read their own statement waits for what the Action says.
+				verdicts = nil
+				continue
+			}
+			if done, err := call.refused(ctx, update.Object, step); done || err != nil {
+				return err
 			}
 		case update, open := <-updates:
 			if !open {
@@ -113,6 +147,36 @@ func (call *Call) await(ctx context.Context, progress Progress, step func(contex
 			}
 		}
 	}
+}
+
+// refused judges a statement of this call by its Accepted condition. One that does not count ends the wait, unless the Action
+// as it is now says more: it has ended, or another process has it, or it can be claimed again.
+func (call *Call) refused(ctx context.Context, statement kube.Object, step func(context.Context, *v1alpha1.Action) (bool, error)) (bool, error) {
+	condition := acceptedCondition(statement)
+	if condition == nil || condition.Status != metav1.ConditionFalse {
+		return false, nil
+	}
+	current := &v1alpha1.Action{}
+	if err := call.client.kube.Get(ctx, kube.ObjectKeyFromObject(call.action), current); err != nil || current.UID != call.action.UID {
+		return false, nil // the followed Action says so too
+	}
+	call.action = current
+	before := call.statement
+	if done, err := step(ctx, current); done || err != nil || call.statement != before {
+		return done, err
+	}
+	kind := call.client.groupResource(statement).Resource
+	return true, &StatementError{Action: current, Kind: kind, Name: statement.GetName(), Reason: condition.Reason, Message: condition.Message}
+}
+
+func acceptedCondition(statement kube.Object) *metav1.Condition {
+	switch s := statement.(type) {
+	case *v1alpha1.Claim:
+		return meta.FindStatusCondition(s.Status.Conditions, v1alpha1.AcceptedCondition)
+	case *v1alpha1.Outcome:
+		return meta.FindStatusCondition(s.Status.Conditions, v1alpha1.AcceptedCondition)
+	}
+	return nil
 }
 
 // claim makes a Claim for the present claimableTime, once.
@@ -142,7 +206,7 @@ func (call *Call) claim(ctx context.Context, action *v1alpha1.Action, progress P
 	if err != nil {
 		return err
 	}
-	call.claimed = *at
+	call.claimed, call.statement = *at, claim
 	progress.tell(StageClaimed, action)
 	return nil
 }

@@ -396,11 +396,33 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		r = s.run(s.agent, "claim", name, "--", "true")
 		Expect(r.Code).To(Equal(5), r.Stderr)
 
+		By("whoever cannot be admitted, or was not, is told at once, and nothing is sent")
+		stranger := testenv.ServiceAccountUser(s.namespace, "stranger")
+		Expect(env.Grant(context.Background(), s.namespace, "ctrlrun-agent", stranger)).To(Succeed())
+		start := time.Now()
+		r = s.run(stranger, "claim", name)
+		Expect(r.Code).To(Equal(9), r.Stderr)
+		Expect(r.Stderr).To(ContainSubstring(s.agent.Name))
+		r = s.run(stranger, "report", name, "--claim-id", permission.ClaimID, "--committed")
+		Expect(r.Code).To(Equal(9), r.Stderr)
+		r = s.run(s.agent, "report", name, "--claim-id", "11111111-1111-4111-8111-111111111111", "--committed")
+		Expect(r.Code).To(Equal(1), r.Stderr)
+		Expect(r.Stderr).To(ContainSubstring(permission.ClaimID))
+		Expect(r.Stderr).NotTo(ContainSubstring("resolve"))
+		Expect(time.Since(start)).To(BeNumerically("<", 20*time.Second))
+
 		r = s.run(s.agent, "report", name, "--claim-id", permission.ClaimID, "--committed")
 		Expect(r.Code).To(Equal(0), r.Stderr)
 		Expect(s.action(name).Status.State).To(Equal(v1alpha1.ActionCommitted))
 		r = s.run(s.agent, "report", name, "--claim-id", permission.ClaimID, "--not-executed")
 		Expect(r.Code).To(Equal(6), "a second, different report: %s", r.Stderr)
+		Expect(r.Stderr).To(ContainSubstring("the first report counts"))
+		Expect(r.Stderr).NotTo(ContainSubstring("kubectl ctrlrun resolve"))
+
+		By("a claim of what has ended is no permission")
+		r = s.run(s.agent, "claim", name)
+		Expect(r.Code).To(Equal(4), r.Stderr)
+		Expect(r.Stdout).To(BeEmpty())
 	})
 
 	It("withdraws what it will not start", func() {

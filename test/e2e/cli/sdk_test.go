@@ -220,6 +220,36 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		Expect(action.Status.Effect.Key).To(Equal("refund:poor"))
 	}, SpecTimeout(time.Minute))
 
+	It("does not wait for a claim that cannot count", func(ctx SpecContext) {
+		reader := testenv.ServiceAccountUser(s.namespace, "reader")
+		Expect(env.Grant(ctx, s.namespace, "ctrlrun-agent", reader)).To(Succeed())
+		Expect(env.Allow(ctx, s.namespace, reader,
+			rbacv1.PolicyRule{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"claims"}, Verbs: []string{"get"}},
+		)).To(Succeed())
+		c, _ := s.sdk(reader, "")
+		req := refundRequest("given-up", 5)
+		req.Unclaimed = true
+		proposed, err := c.Propose(ctx, req)
+		Expect(err).NotTo(HaveOccurred())
+		call, err := c.Attach(ctx, proposed.Action().Name, "")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(call.GiveUp(ctx, "changed its mind")).To(Succeed())
+		err = call.WaitAdmitted(ctx, nil)
+		var uncounted *client.StatementError
+		Expect(errors.As(err, &uncounted)).To(BeTrue(), "%v", err)
+		Expect(uncounted.Reason).To(Equal(v1alpha1.ReasonWithdrawn))
+
+		By("another process of the same agent still may, and nobody else")
+		other, _ := s.sdk(s.agent, "")
+		stranger, err := other.Attach(ctx, proposed.Action().Name, "")
+		Expect(err).NotTo(HaveOccurred())
+		var notAgent *client.NotAgentError
+		Expect(errors.As(stranger.WaitAdmitted(ctx, nil), &notAgent)).To(BeTrue())
+		call, err = c.Attach(ctx, proposed.Action().Name, "")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(call.Execute(ctx, func(context.Context, client.Execution) client.Report { return client.Committed() }, nil)).To(Succeed())
+	}, SpecTimeout(time.Minute))
+
 	It("says what refused a proposal", func(ctx SpecContext) {
 		c, _ := s.sdk(s.approver, "")
 		_, err := c.Propose(ctx, refundRequest("refused", 5))

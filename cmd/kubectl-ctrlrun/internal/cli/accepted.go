@@ -72,9 +72,11 @@ func conditionsOf(statement kube.Object) []metav1.Condition {
 
 func codeOfRefusal(reason string) exit.Code {
 	switch reason {
+	case v1alpha1.ReasonAnotherWasFirst:
+		return exit.Waiting
 	case v1alpha1.ReasonExpired:
 		return exit.Expired
-	case v1alpha1.ReasonSelfApproval, v1alpha1.ReasonSelfResolution:
+	case v1alpha1.ReasonSelfApproval, v1alpha1.ReasonSelfResolution, v1alpha1.ReasonNotTheAgent:
 		return exit.Refused
 	}
 	return exit.Failure

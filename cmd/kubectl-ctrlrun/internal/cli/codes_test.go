@@ -2,7 +2,10 @@ package cli
 
 import (
 	"errors"
+	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
@@ -55,6 +58,12 @@ func TestExitCodesOfCalls(t *testing.T) {
 		"withdrawn":                     {&client.WaitingError{Action: action, Withdrawn: true}, 1},
 		"too late":                      {&client.LeaseError{Action: action}, 7},
 		"refused":                       {&client.RefusedError{What: "x", Err: errors.New("y")}, 9},
+		"committed before, by another":  {&client.EndedError{Action: standing(v1alpha1.ActionCommitted, "")}, 4},
+		"proposed by another":           {&client.NotAgentError{Action: action}, 9},
+		"a claim that does not count":   {&client.StatementError{Action: action, Reason: v1alpha1.ReasonNotClaimable}, 1},
+		"a report by another":           {&client.StatementError{Action: action, Reason: v1alpha1.ReasonNotTheAgent}, 9},
+		"a report that lost":            {&client.UnknownError{Action: action, Err: &client.StatementError{}}, 6},
+		"another claim":                 {&client.NotAdmittedError{Action: action}, 1},
 		"gone":                          {&client.GoneError{Name: "x"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,5 +80,35 @@ func TestUnknownNeverExitsZero(t *testing.T) {
 		if code := exit.Of(coded(&client.UnknownError{Action: standing(state, "")})); code != exit.Unknown {
 			t.Errorf("unknown with state %q exits %d", state, code)
 		}
+	}
+}
+
+// resolve refuses what is not Ambiguous, so advice must not send anybody there.
+func TestResolveIsAdvisedOnlyForAnAmbiguousEffect(t *testing.T) {
+	for name, test := range map[string]struct {
+		state    v1alpha1.ActionState
+		reason   string
+		resolved bool
+		want     bool
+	}{
+		"ambiguous":               {state: v1alpha1.ActionAmbiguous, want: true},
+		"resolved since":          {state: v1alpha1.ActionAmbiguous, resolved: true},
+		"blocked by an ambiguous": {state: v1alpha1.ActionBlocked, reason: "ambiguous", want: true},
+		"admitted":                {state: v1alpha1.ActionAdmitted},
+		"committed":               {state: v1alpha1.ActionCommitted},
+		"failed":                  {state: v1alpha1.ActionFailed},
+		"observed":                {state: v1alpha1.ActionObserved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			action := standing(test.state, test.reason)
+			action.Status.Effect = &v1alpha1.ActionEffect{Name: "refund-1"}
+			if test.resolved {
+				action.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ResolvedCondition, Status: metav1.ConditionTrue}}
+			}
+			err := coded(&client.UnknownError{Action: action})
+			if got := strings.Contains(err.Error(), "kubectl ctrlrun resolve"); got != test.want {
+				t.Errorf("advises resolve: %t, want %t: %v", got, test.want, err)
+			}
+		})
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
@@ -42,18 +44,27 @@ func codeOfBlocked(reason decision.Reason) exit.Code {
 	return exit.Failure
 }
 
-// coded gives an error of a call its exit code, and says what to do next.
+// coded gives an error of a call its exit code, and says what to do next. The call did not execute, or nobody knows: also an
+// Action that is Committed was executed by somebody else, or before.
 func coded(err error) error {
 	var ended *client.EndedError
 	var elsewhere *client.ElsewhereError
 	var waiting *client.WaitingError
 	var lease *client.LeaseError
 	var unknown *client.UnknownError
+	var stranger *client.NotAgentError
+	var uncounted *client.StatementError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &unknown):
 		return exit.With(exit.Unknown, fmt.Errorf("%w\ndo not try again: %s", err, nextForUnknown(unknown.Action)))
+	case errors.As(err, &ended) && ended.Action.Status.State == v1alpha1.ActionCommitted:
+		return exit.With(exit.AlreadyCommitted, fmt.Errorf("%w\nit was executed before: do not execute it again", err))
+	case errors.As(err, &stranger):
+		return exit.With(exit.Refused, err)
+	case errors.As(err, &uncounted):
+		return exit.With(codeOfRefusal(uncounted.Reason), err)
 	case errors.As(err, &ended):
 		return exit.With(codeOf(ended.Action), fmt.Errorf("%w%s", err, nextForEnded(ended.Action)))
 	case errors.As(err, &elsewhere):
@@ -69,10 +80,21 @@ func coded(err error) error {
 }
 
 func nextForUnknown(action *v1alpha1.Action) string {
-	if effect := action.Status.Effect; effect != nil {
+	if effect := action.Status.Effect; effect != nil && ambiguous(action) {
 		return "find out what happened, then run: " + resolveCommandLine(effect.Name, action.Namespace)
 	}
 	return fmt.Sprintf("find out what happened; kubectl ctrlrun inspect %s -n %s shows what is known", action.Name, action.Namespace)
+}
+
+// ambiguous reports whether the effect of an Action waits for a person: it ended so, or found it so.
+func ambiguous(action *v1alpha1.Action) bool {
+	switch action.Status.State {
+	case v1alpha1.ActionAmbiguous:
+		return !meta.IsStatusConditionTrue(action.Status.Conditions, v1alpha1.ResolvedCondition)
+	case v1alpha1.ActionBlocked:
+		return decision.Reason(action.Status.Reason) == decision.AmbiguousEffect
+	}
+	return false
 }
 
 func resolveCommandLine(effect, namespace string) string {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,6 +81,10 @@ func (a *app) waitSettled(ctx context.Context, call *client.Call) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	action, err := call.WaitFinished(ctx)
+	var uncounted *client.StatementError
+	if errors.As(err, &uncounted) {
+		return coded(err)
+	}
 	if err != nil {
 		return coded(&client.UnknownError{Action: action, Why: "it was reported, but the operator has not settled it", Err: err})
 	}
