@@ -109,13 +109,15 @@ var _ = Describe("what a governed action costs", Serial, func() {
 		writes, reads = ofOperator.snapshot()
 		writes, reads = writes[len(writesBefore):], reads[len(readsBefore):]
 		show("allow path", "operator", writes, reads)
-		Expect(writes).To(Equal([]string{
+		Expect(withoutRetries(writes)).To(Equal([]string{
 			"POST effects 201",
 			"PUT actions/status 200",
 			"PUT effects 200",
 			"POST receipts 201",
 			"PUT actions/status 200",
 		}))
+		// The head is looked at once two seconds have passed since it was seen, which is how fast this machine is.
+		reads = slices.DeleteFunc(reads, func(line string) bool { return line == "GET receipts 200" })
 		Expect(reads).To(Equal([]string{
 			"GET effects 404",  // absence is concluded from the apiserver's own answer alone
 			"GET actions 200",  // the last look before the reservation
@@ -146,9 +148,7 @@ var _ = Describe("what a governed action costs", Serial, func() {
 		Expect(writes).To(Equal([]string{"POST actions 201", "POST claims 201", "POST outcomes 201"}))
 		writes, reads = ofOperator.snapshot()
 		show("approve path", "operator", writes[len(writesBefore):], reads[len(readsBefore):])
-		// A pass that began with what a cache held a moment ago is refused by the version it read, and begins again.
-		stored := slices.DeleteFunc(writes[len(writesBefore):], func(line string) bool { return line == "PUT actions/status 409" })
-		Expect(stored).To(ConsistOf(
+		Expect(withoutRetries(writes[len(writesBefore):])).To(ConsistOf(
 			"PUT actions/status 200",   // what people are asked
 			"PUT approvals/status 200", // the answer counts
 			"PUT actions/status 200",   // a process may claim
@@ -210,6 +210,12 @@ func (s *scene) arrives(a *v1alpha1.Action, state v1alpha1.ActionState) *v1alpha
 		return o.Status.State
 	}).WithPolling(200 * time.Millisecond).WithTimeout(time.Minute).Should(Equal(state))
 	return o
+}
+
+// withoutRetries leaves out writes that stored nothing: a pass that began with what a cache held a moment ago is refused by
+// the version it read, and begins again.
+func withoutRetries(writes []string) []string {
+	return slices.DeleteFunc(writes, func(line string) bool { return strings.HasSuffix(line, " 409") })
 }
 
 func residentMegabytes(pid int) int {
