@@ -219,7 +219,7 @@ func (a *app) sendAnswer(ctx context.Context, s *session, answer *answering, app
 	}
 	a.println(map[v1alpha1.ApprovalDecision]string{v1alpha1.Approved: "approved:", v1alpha1.Denied: "denied:"}[answer.decision], approval.Name)
 	if action, err := s.counted(ctx, approval.Spec.ActionRef.Name, before); err == nil {
-		a.note("%s", displayLine(afterAnswer(action)))
+		a.note("%s", oneLine(afterAnswer(action)))
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (a *app) narrate() client.Progress {
 		case client.StageReported:
 			a.note("reported %s", action.Name)
 		case client.StageState:
-			a.note("%s", displayLine(stateLine(action)))
+			a.note("%s", oneLine(stateLine(action)))
 		}
 	}
 }

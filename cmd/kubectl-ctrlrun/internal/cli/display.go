@@ -18,6 +18,11 @@ func displayLine(s string) string {
 	return escape(s, "")
 }
 
+// oneLine is displayLine for a message of several lines: it joins them, for a message is no less clear for it.
+func oneLine(s string) string {
+	return displayLine(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), " "))
+}
+
 func escape(s, keep string) string {
 	var b strings.Builder
 	for _, r := range s {

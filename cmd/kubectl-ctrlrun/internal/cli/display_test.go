@@ -22,6 +22,9 @@ func TestDisplayShowsWhatCouldDeceive(t *testing.T) {
 	if got := displayLine("a\nb\tc"); got != `a\x0ab\x09c` {
 		t.Errorf("a line keeps a line break: %q", got)
 	}
+	if got := oneLine("a\nb\x1b\n"); got != `a b\x1b` {
+		t.Errorf("a message is not one line: %q", got)
+	}
 	if got := display("a\nb"); got != "a\nb" {
 		t.Errorf("a text loses its line break: %q", got)
 	}

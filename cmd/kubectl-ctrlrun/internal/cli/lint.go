@@ -65,7 +65,7 @@ func (a *app) lint(paths []string, walk recursion) error {
 	sortFindings(findings)
 	errors := 0
 	for _, finding := range findings {
-		a.println(displayLine(finding.String()))
+		a.println(oneLine(finding.String()))
 		if !finding.Warning {
 			errors++
 		}

@@ -133,7 +133,7 @@ func (a *app) runPolicyTests(file string, set *policy.Set, tests []policyTest) e
 		failed++
 		a.println("FAIL ", displayLine(test.name), fmt.Sprintf("(%s:%d)", file, test.line))
 		for _, difference := range differences {
-			a.println("       " + displayLine(difference))
+			a.println("       " + oneLine(difference))
 		}
 	}
 	for _, name := range set.Names() {

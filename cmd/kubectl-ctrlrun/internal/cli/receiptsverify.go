@@ -138,14 +138,17 @@ func (a *app) readReceipts(path string, unreadable func(where string, err error)
 func (a *app) reportVerification(report receipt.Report) error {
 	for _, b := range report.Breaks {
 		a.println(b.Name, b.Seq)
-		a.note("%s %d: %s", b.Name, b.Seq, displayLine(b.Detail))
+		a.note("%s %d: %s", b.Name, b.Seq, oneLine(b.Detail))
 	}
 	for _, u := range report.Unread {
-		a.note("%s: %s", displayLine(u.Where), displayLine(u.Detail))
+		a.note("%s: %s", displayLine(u.Where), oneLine(u.Detail))
 	}
 	code := exit.Code(report.Verdict.ExitCode())
 	switch report.Verdict {
 	case receipt.Intact:
+		if report.Count == 0 {
+			a.note("nothing was verified: there is no receipt in it")
+		}
 		a.println("intact:", count(report.Count, "receipt")+", head", report.Head.String())
 		return nil
 	case receipt.Short:
