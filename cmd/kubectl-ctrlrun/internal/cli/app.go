@@ -76,12 +76,18 @@ func addGroup(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
 	}
 }
 
+const exitExceptions = `Except for:
+
+  receipts verify   0 intact, 1 broken, 2 unreadable, 3 intact but it ends before the head that was given
+  can-i             0 yes, 9 no
+  propose --wait    0 is also a decision that lets it be claimed: nothing was executed yet`
+
 // exitCodesTopic is a help topic, not a command: `kubectl ctrlrun help exit-codes`.
 func exitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
 		Short: "What each exit code means",
-		Long:  "Exit codes are the same for every command:\n\n  " + strings.Join(exit.Table(), "\n  "),
+		Long:  "Exit codes are the same for every command:\n\n  " + strings.Join(exit.Table(), "\n  ") + "\n\n" + exitExceptions,
 	}
 }
 

@@ -40,11 +40,13 @@ func (a *app) claimCommand() *cobra.Command {
 	var out outputFlag
 	var claimID string
 	cmd := &cobra.Command{
-		Use:               "claim NAME [-- CMD [ARG...]]",
-		Short:             "Claim a proposed action, and execute it",
-		Long:              claimLong,
-		Example:           "  kubectl ctrlrun claim refund-txn-1-abcdefghijklmnopqrst -- ./refund.sh",
-		ValidArgsFunction: a.completeActions(v1alpha1.ActionClaimable, v1alpha1.ActionAwaitingApproval),
+		Use: "claim NAME [flags] [-- CMD [ARG...]]",
+		// Cobra would put the flags at the end, where they are CMD's.
+		DisableFlagsInUseLine: true,
+		Short:                 "Claim a proposed action, and execute it",
+		Long:                  claimLong,
+		Example:               "  kubectl ctrlrun claim refund-txn-1-abcdefghijklmnopqrst -- ./refund.sh",
+		ValidArgsFunction:     a.completeActions(v1alpha1.ActionClaimable, v1alpha1.ActionAwaitingApproval),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			words, cmdline := split(cmd, args)
 			if len(words) != 1 {
@@ -79,6 +81,7 @@ func (a *app) claimCommand() *cobra.Command {
 	}
 	r.addTo(cmd)
 	out.addTo(cmd)
+	cmd.Flags().Lookup("output").Usage = "output format: json or yaml (default: json)"
 	cmd.Flags().StringVar(&claimID, "claim-id", "", "the claimID of this process, a lower-case UUID (default: a new one)")
 	return cmd
 }

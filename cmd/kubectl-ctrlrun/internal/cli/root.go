@@ -36,9 +36,9 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, version string
 func execute(ctx context.Context, root *cobra.Command) error {
 	started := false
 	markStart(root, &started)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !started {
-		return exit.Errorf(exit.Usage, "%w\nrun %q for help", err, root.CommandPath()+" --help")
+		return exit.Errorf(exit.Usage, "%w\nrun %q for help", err, cmd.CommandPath()+" --help")
 	}
 	return err
 }

@@ -30,9 +30,11 @@ not try again. 7: not executed. 8: expired. 9: refused by admission or RBAC.`
 func (a *app) runCommand() *cobra.Command {
 	p, r := &proposing{}, &running{}
 	cmd := &cobra.Command{
-		Use:   "run TYPE [k=v | k:=json]... -- CMD [ARG...]",
-		Short: "Propose, execute once, and report",
-		Long:  runLong,
+		Use: "run TYPE [k=v | k:=json]... [flags] -- CMD [ARG...]",
+		// Cobra would put the flags at the end, where they are CMD's.
+		DisableFlagsInUseLine: true,
+		Short:                 "Propose, execute once, and report",
+		Long:                  runLong,
 		Example: "  kubectl ctrlrun run stripe.refund payment_id=txn_1 amount:=500 -- ./refund.sh\n" +
 			"  kubectl ctrlrun run stripe.refund payment_id=txn_1 amount:=500 --not-executed-exit 75 -- ./refund.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {

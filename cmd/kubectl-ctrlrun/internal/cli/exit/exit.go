@@ -34,7 +34,7 @@ const (
 	Expired Code = 8
 	// Refused: admission or RBAC refused the request.
 	Refused Code = 9
-	// Repair: a reliability contract asks for another round.
+	// Repair: a reliability contract asks for another round. Reserved, as the two below: contracts are not built yet.
 	Repair Code = 10
 	// Exhausted: a reliability contract has no round left.
 	Exhausted Code = 11
@@ -55,9 +55,9 @@ func Table() []string {
 		"7   failed: not executed",
 		"8   expired",
 		"9   refused by admission or RBAC",
-		"10  repair",
-		"11  exhausted",
-		"12  abstained",
+		"10  repair: reserved for reliability contracts, not built yet",
+		"11  exhausted: reserved for reliability contracts, not built yet",
+		"12  abstained: reserved for reliability contracts, not built yet",
 	}
 }
 
