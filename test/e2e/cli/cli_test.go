@@ -255,6 +255,8 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		r = s.run(s.agent, refund("four", "5", "--", "sh", "-c", count)...)
 		Expect(r.Code).To(Equal(0), r.Stderr)
 		Expect(runs()).To(Equal(2))
+		Eventually(func() string { return s.run(s.view, "inspect", "action/"+name).Stdout }).
+			WithTimeout(10 * time.Second).Should(MatchRegexp(`Resolved: +\S`))
 		inspected := s.run(s.view, "inspect", "--key", "refund:four").Stdout
 		Expect(inspected).To(MatchRegexp(`State: +Committed`))
 		Expect(inspected).To(ContainSubstring("resolution"))
@@ -492,8 +494,51 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(s.run(s.view, "whoami").Stdout).To(ContainSubstring(s.view.Name))
 		r = s.run(s.view, "inspect", "nobody")
 		Expect(r.Code).To(Equal(1), r.Stderr)
+		r = s.run(s.view, "inspect", "effect/nobody")
+		Expect(r.Code).To(Equal(1), r.Stderr)
+		Expect(r.Stderr).To(ContainSubstring(`there is no effect "nobody"`))
+		Expect(s.run(s.view, "actions", "--state", "denied", "-o", "name").Stdout).To(ContainSubstring(refundName("two")))
+		Expect(s.run(s.view, "actions", "--state", "observed").Stderr).To(HavePrefix("none match in namespace"))
+		Expect(s.run(s.view, "receipts", "--kind", "Resolution").Stdout).To(ContainSubstring("resolution"))
 		r = s.run(s.view, "__complete", "inspect", refundName("one"))
 		Expect(r.Stdout).To(ContainSubstring(refundName("one")))
+	})
+
+	It("shows of an action that is gone what the receipts remember", func(ctx SpecContext) {
+		gone := s.action(refundName("three") + ".2")
+		gone.Finalizers = nil
+		Expect(env.Admin().Update(ctx, gone)).To(Succeed())
+		Expect(env.Admin().Delete(ctx, gone)).To(Succeed())
+		r := s.run(s.view, "inspect", gone.Name)
+		Expect(r.Code).To(Equal(0), r.Stderr)
+		Expect(r.Stderr).To(ContainSubstring("is gone"))
+		Expect(r.Stdout).To(ContainSubstring("committed"))
+
+		r = s.run(s.agent, "inspect", gone.Name)
+		Expect(r.Code).To(Equal(9), r.Stderr)
+		Expect(r.Stderr).To(ContainSubstring("cannot be read"))
+	})
+
+	It("says that a namespace is not there", func() {
+		governor := testenv.User{Name: "root@" + s.namespace}
+		for _, args := range [][]string{{}, {"pending"}, {"actions", "--state", "Denied"}, {"effects"}, {"receipts"}, {"inspect", "x"}} {
+			r := s.run(governor, append(args, "-n", "nowhere")...)
+			Expect(r.Code).To(Equal(1), "%v: %s", args, r.Stderr)
+			Expect(r.Stderr).To(ContainSubstring(`there is no namespace "nowhere"`))
+		}
+	})
+
+	It("hides what only probes admission, and says whether admission is in force", func(ctx SpecContext) {
+		canary := client.HasLabels{v1alpha1.CanaryLabel}
+		var actions v1alpha1.ActionList
+		var effects v1alpha1.EffectList
+		Expect(env.Admin().List(ctx, &actions, canary)).To(Succeed())
+		Expect(env.Admin().List(ctx, &effects, canary)).To(Succeed())
+		Expect(len(actions.Items) + len(effects.Items)).To(BeNumerically(">", 0))
+		Expect(s.run(s.view, "actions", "-A").Stdout).NotTo(ContainSubstring(testenv.SystemNamespace))
+		Expect(s.run(s.view, "effects", "-A").Stdout).NotTo(ContainSubstring(testenv.SystemNamespace))
+		Eventually(func() string { return s.run(s.view).Stdout }).WithTimeout(20 * time.Second).Should(MatchRegexp(`Admission: +in force since 20`))
+		Expect(s.run(s.agent).Stdout).To(MatchRegexp(`Admission: +not visible to you`))
 	})
 
 	It("lets only a governor accept a ledger, and only one that is held", func(ctx SpecContext) {
@@ -506,5 +551,18 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		r = s.run(governor, "ledger", "accept", s.namespace, "--head", head, "--reason", "test", "--yes", "--namespace-uid", string(types.UID(ledger.Status.NamespaceUID)))
 		Expect(r.Code).To(Equal(1), r.Stderr)
 		Expect(r.Stderr).To(ContainSubstring("LedgerNotHeld"))
+		var acceptances v1alpha1.LedgerAcceptanceList
+		Expect(env.Admin().List(ctx, &acceptances)).To(Succeed())
+		Expect(acceptances.Items).To(BeEmpty(), "a refusal leaves nothing behind")
+	})
+
+	It("names a policy that contradicts another before it says that nothing waits", func(ctx SpecContext) {
+		Expect(s.run(s.view).Stdout).To(MatchRegexp(`Next: +nothing waits for you`))
+		broken := &v1alpha1.ActionPolicy{}
+		Expect(json.Unmarshal([]byte(`{"metadata":{"name":"broken"},"spec":{"actions":{"iam.grant":{"decision":"deny"}}}}`), broken)).To(Succeed())
+		broken.Namespace = s.namespace
+		Expect(env.Admin().Create(ctx, broken)).To(Succeed())
+		DeferCleanup(func() { Expect(env.Admin().Delete(context.Background(), broken)).To(Succeed()) })
+		Eventually(func() string { return s.run(s.view).Stdout }).WithTimeout(20 * time.Second).Should(MatchRegexp(`Next: +policy broken is not valid`))
 	})
 })

@@ -3,14 +3,18 @@ package cli
 import (
 	"context"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/watch"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 )
 
 // listing is the command line of actions and pending.
@@ -43,11 +47,54 @@ func (l *listing) options(s *session) []kube.ListOption {
 	if l.agent != "" {
 		fields["spec.principal.agent"] = l.agent
 	}
-	opts := []kube.ListOption{fields}
+	opts := []kube.ListOption{fields, notCanary}
 	if !l.everywhere {
 		opts = append(opts, kube.InNamespace(s.Namespace()))
 	}
 	return opts
+}
+
+// notCanary leaves out what the operator only keeps to probe admission: it is nobody's action.
+var notCanary = kube.MatchingLabelsSelector{Selector: notCanarySelector()}
+
+func notCanarySelector() labels.Selector {
+	// The requirement is a constant; it is refused only if the label's name is not one.
+	absent, err := labels.NewRequirement(v1alpha1.CanaryLabel, selection.DoesNotExist, nil)
+	if err != nil {
+		panic(err)
+	}
+	return labels.NewSelector().Add(*absent)
+}
+
+// empty notes that a list is empty: of everything, or of what a filter lets through. A namespace that is not there is an error.
+func (a *app) empty(ctx context.Context, s *session, everywhere, filtered bool, nothing string) error {
+	if !everywhere {
+		if err := s.namespaceThere(ctx); err != nil {
+			return err
+		}
+	}
+	if filtered {
+		nothing = "none match"
+	}
+	a.note("%s in %s", nothing, scope(s, everywhere))
+	return nil
+}
+
+// oneOf takes a word of a closed list in any case, or nothing: people type ambiguous.
+func oneOf(what, word string, words []string) (string, error) {
+	if word == "" {
+		return "", nil
+	}
+	for _, known := range words {
+		if strings.EqualFold(known, word) {
+			return known, nil
+		}
+	}
+	return "", exit.Errorf(exit.Usage, "unknown %s %q: use %s", what, word, strings.Join(words, ", "))
+}
+
+var actionStates = []string{
+	"Pending", "AwaitingApproval", "Claimable", "Admitted", "Committed", "Failed", "Ambiguous", "Observed", "Denied", "Blocked", "Expired",
 }
 
 func (a *app) actionsCommand() *cobra.Command {
@@ -58,14 +105,16 @@ func (a *app) actionsCommand() *cobra.Command {
 		Long:  "List actions that are not finished, and those that finished lately. Older ones are in the receipts.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.listActions(cmd.Context(), l, "no actions")
+			var err error
+			if l.state, err = oneOf("state", l.state, actionStates); err != nil {
+				return err
+			}
+			return a.listActions(cmd.Context(), l, l.state != "", "no actions")
 		},
 	}
 	l.addTo(cmd)
-	cmd.Flags().StringVar(&l.state, "state", "", "only in this state, such as Admitted or Ambiguous")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{
-		"Pending", "AwaitingApproval", "Claimable", "Admitted", "Committed", "Failed", "Ambiguous", "Observed", "Denied", "Blocked", "Expired",
-	}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&l.state, "state", "", "only in this state: "+strings.Join(actionStates, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(actionStates, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -77,14 +126,14 @@ func (a *app) pendingCommand() *cobra.Command {
 		Example: "  kubectl ctrlrun pending -A\n  kubectl ctrlrun pending -w",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.listActions(cmd.Context(), l, "nothing waits for approval")
+			return a.listActions(cmd.Context(), l, false, "nothing waits for approval")
 		},
 	}
 	l.addTo(cmd)
 	return cmd
 }
 
-func (a *app) listActions(ctx context.Context, l *listing, nothing string) error {
+func (a *app) listActions(ctx context.Context, l *listing, filtered bool, nothing string) error {
 	if err := l.objects.check(); err != nil {
 		return err
 	}
@@ -109,8 +158,7 @@ func (a *app) listActions(ctx context.Context, l *listing, nothing string) error
 		return l.objects.object(a, s.kube.Scheme(), &all)
 	}
 	if len(all.Items) == 0 && !l.watch {
-		a.note("%s in %s", nothing, scope(s, l.everywhere))
-		return nil
+		return a.empty(ctx, s, l.everywhere, filtered || l.actionType != "" || l.agent != "", nothing)
 	}
 	t := a.table(l.header()...)
 	for i := range all.Items {

@@ -77,6 +77,8 @@ func TestMistakesInTheCommandLineExitWithUsage(t *testing.T) {
 		"unknown output format":              {"version", "-o", "xml"},
 		"unknown output format of objects":   {"pending", "-o", "xml"},
 		"unknown state":                      {"effects", "--state", "lost"},
+		"unknown state of actions":           {"actions", "--state", "lost"},
+		"unknown kind of receipts":           {"receipts", "--kind", "lost"},
 		"resolve without result":             {"resolve", "x", "--reason", "r"},
 		"resolve with both results":          {"resolve", "x", "--reason", "r", "--committed", "--not-executed"},
 		"not executed without evidence":      {"resolve", "x", "--reason", "r", "--not-executed"},
@@ -104,6 +106,31 @@ func TestMistakesInTheCommandLineExitWithUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, "", args...).refused(t, exit.Usage)
 		})
+	}
+}
+
+func TestAMistakePointsToTheHelpOfItsCommand(t *testing.T) {
+	for want, args := range map[string][]string{
+		`"kubectl ctrlrun report --help"`:        {"report", "x"},
+		`"kubectl ctrlrun ledger accept --help"`: {"ledger", "accept"},
+		`"kubectl ctrlrun name --help"`:          {"name", "a", "b"},
+	} {
+		if r := run(t, "", args...); !strings.Contains(r.stderr, want) {
+			t.Errorf("%v: %s does not name %s", args, r.stderr, want)
+		}
+	}
+}
+
+// Behind -- flags are the command's own.
+func TestUsageShowsFlagsBeforeTheCommand(t *testing.T) {
+	for _, name := range []string{"run", "claim"} {
+		r := run(t, "", name, "--help")
+		_, usage, _ := strings.Cut(r.stdout, "Usage:\n")
+		line, _, _ := strings.Cut(usage, "\n")
+		flags, command := strings.Index(line, "[flags]"), strings.Index(line, "-- CMD")
+		if flags < 0 || command < flags || strings.Count(line, "[flags]") != 1 {
+			t.Errorf("%s: %q", name, line)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 )
 
 var effectStates = []string{"Reserved", "Executing", "Committed", "Failed", "Ambiguous"}
@@ -28,7 +27,7 @@ func (a *app) effectsCommand() *cobra.Command {
 			if err := objects.check(); err != nil {
 				return err
 			}
-			chosen, err := effectState(state)
+			chosen, err := oneOf("state", state, effectStates)
 			if err != nil {
 				return err
 			}
@@ -44,8 +43,7 @@ func (a *app) effectsCommand() *cobra.Command {
 				return objects.object(a, s.kube.Scheme(), list)
 			}
 			if len(list.Items) == 0 {
-				a.note("no effects in %s", scope(s, everywhere))
-				return nil
+				return a.empty(cmd.Context(), s, everywhere, chosen != "", "no effects")
 			}
 			a.printEffects(list.Items, everywhere, objects.wide())
 			return nil
@@ -58,21 +56,8 @@ func (a *app) effectsCommand() *cobra.Command {
 	return cmd
 }
 
-// effectState takes a state in any case: people type ambiguous.
-func effectState(word string) (string, error) {
-	if word == "" {
-		return "", nil
-	}
-	for _, state := range effectStates {
-		if strings.EqualFold(state, word) {
-			return state, nil
-		}
-	}
-	return "", exit.Errorf(exit.Usage, "unknown state %q: use %s", word, strings.Join(effectStates, ", "))
-}
-
 func (s *session) effects(ctx context.Context, state string, everywhere bool) (*v1alpha1.EffectList, error) {
-	var opts []kube.ListOption
+	opts := []kube.ListOption{notCanary}
 	if state != "" {
 		opts = append(opts, kube.MatchingFields{"status.state": state})
 	}

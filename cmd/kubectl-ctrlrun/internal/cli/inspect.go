@@ -2,11 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,7 +21,7 @@ import (
 const inspectLong = `Show one action, or one effect with all its attempts.
 
 NAME is an action or an effect; action/NAME and effect/NAME say which, for both may have the same name. --key finds the
-effect of a key. An action that is gone is still in the receipts of its effect.`
+effect of a key. Of an action that is gone its receipts are shown.`
 
 func (a *app) inspectCommand() *cobra.Command {
 	var key string
@@ -60,8 +63,13 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 	}
 	object := &v1alpha1.Action{}
 	err := s.kube.Get(ctx, s.key(name), object)
-	if apierrors.IsNotFound(err) && !missingKind(err) && !qualified {
-		return a.inspectEffect(ctx, s, name, objects)
+	if apierrors.IsNotFound(err) && !missingKind(err) {
+		if !qualified {
+			if err := a.inspectEffect(ctx, s, name, objects); !isNoEffect(err) {
+				return err
+			}
+		}
+		return a.inspectGone(ctx, s, name, objects)
 	}
 	if err != nil {
 		return explain(err)
@@ -81,12 +89,41 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 	return a.printEffect(ctx, s, effect)
 }
 
+// inspectGone shows what the receipts remember of an Action that was deleted.
+func (a *app) inspectGone(ctx context.Context, s *session, name string, objects *objectFlags) error {
+	if err := s.namespaceThere(ctx); err != nil {
+		return err
+	}
+	list := &v1alpha1.ReceiptList{}
+	err := s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
+		if r.Spec.ActionName == name {
+			list.Items = append(list.Items, *r)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return exit.With(exit.Of(err), fmt.Errorf("there is no action and no effect %q in namespace %s; finished actions are deleted after a time, "+
+			"and the receipts, which would tell, cannot be read: %w", name, s.Namespace(), err))
+	case len(list.Items) == 0:
+		return exit.Errorf(exit.Failure, "there is no action, no effect and no receipt of an action %q in namespace %s", name, s.Namespace())
+	case !objects.table():
+		return objects.object(a, s.kube.Scheme(), list)
+	}
+	a.note("action %s is gone: finished actions are deleted after a time. Its receipts:", name)
+	a.printReceipts(list.Items, objects.wide())
+	return nil
+}
+
 func (a *app) printAction(object *v1alpha1.Action) {
 	t := a.fields()
 	actionRows(t, object, "")
 	t.row("State", string(object.Status.State))
 	t.row("Reason", object.Status.Reason)
 	t.row("Message", object.Status.Message)
+	if resolved := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ResolvedCondition); resolved != nil && resolved.Status == metav1.ConditionTrue {
+		t.row("Resolved", strings.TrimSpace(resolved.Reason+" "+resolved.Message))
+	}
 	if execution := object.Status.Execution; execution != nil {
 		t.row("Executed by", fmt.Sprintf("%s, claim %s", execution.Mode, execution.ClaimID))
 		t.row("Token", execution.Token)
@@ -100,11 +137,23 @@ func (a *app) printAction(object *v1alpha1.Action) {
 	t.flush()
 }
 
+// noEffectError says that there is no Effect of a name. An Effect is never deleted, so nothing was ever admitted under its key.
+type noEffectError struct{ name, namespace string }
+
+func (e *noEffectError) Error() string {
+	return fmt.Sprintf("there is no effect %q in namespace %s", e.name, e.namespace)
+}
+
+func isNoEffect(err error) bool {
+	var none *noEffectError
+	return errors.As(err, &none)
+}
+
 func (a *app) inspectEffect(ctx context.Context, s *session, name string, objects *objectFlags) error {
 	effect := &v1alpha1.Effect{}
 	err := s.kube.Get(ctx, s.key(name), effect)
 	if apierrors.IsNotFound(err) && !missingKind(err) {
-		return exit.Errorf(exit.Failure, "there is no action and no effect %q in namespace %s: nothing of this name was ever admitted here", name, s.Namespace())
+		return &noEffectError{name: name, namespace: s.Namespace()}
 	}
 	if err != nil {
 		return explain(err)
@@ -131,7 +180,7 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 	}
 	receipts, err := s.receiptsOf(ctx, effect.Name)
 	if err != nil {
-		a.note("its receipts cannot be read: %s", displayLine(err.Error()))
+		a.note("its receipts cannot be read: %s", oneLine(err.Error()))
 		return nil
 	}
 	if len(receipts) > 0 {

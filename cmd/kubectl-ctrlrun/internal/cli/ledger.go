@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,6 +48,9 @@ func (a *app) ledgerAcceptCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := s.refuseUnheld(cmd.Context(), args[0]); err != nil {
+				return err
+			}
 			if !yes {
 				question := fmt.Sprintf("%s accepts %s as the head of the chain of %s in %s.", s.user.Username, link, args[0], s.cluster)
 				if err := a.confirm(question, "--yes"); err != nil {
@@ -66,6 +71,23 @@ func (a *app) ledgerAcceptCommand() *cobra.Command {
 	_ = cmd.MarkFlagRequired("head")
 	_ = cmd.MarkFlagRequired("reason")
 	return cmd
+}
+
+// refuseUnheld stops an acceptance that cannot count before it leaves a trace: of a ledger that holds nothing, or by somebody
+// who may not govern ledgers. What cannot be seen is left to the operator.
+func (s *session) refuseUnheld(ctx context.Context, namespace string) error {
+	may, err := s.may(ctx, authorizationv1.ResourceAttributes{Verb: "govern", Resource: "ledgers", Name: namespace})
+	if err != nil {
+		return err
+	}
+	if !may {
+		return exit.Errorf(exit.Refused, "you may not accept a head of the ledger of %s: you lack govern on ledgers", namespace)
+	}
+	ledger, err := s.ledgerOf(ctx, namespace)
+	if err != nil || ledger == nil || ledger.Status == nil || !meta.IsStatusConditionTrue(ledger.Status.Conditions, v1alpha1.ReadyCondition) {
+		return nil
+	}
+	return exit.Errorf(exit.Failure, "%s: the ledger of %s is Ready, so there is nothing to accept and nothing was sent", v1alpha1.ReasonLedgerNotHeld, namespace)
 }
 
 // namespaceUID names the namespace as it is now: a head is not accepted for one that was deleted and made again since.

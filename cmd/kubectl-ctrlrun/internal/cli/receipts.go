@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,8 @@ func (a *app) receiptsCommand() *cobra.Command {
 	return cmd
 }
 
+var receiptKinds = []string{receipt.KindAction, receipt.KindResolution, receipt.KindStatusMissing, receipt.KindLedgerAccepted}
+
 func (a *app) receiptsListCommand() *cobra.Command {
 	var kind, effect string
 	var last int
@@ -40,6 +43,10 @@ func (a *app) receiptsListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := objects.check(); err != nil {
+				return err
+			}
+			kind, err := oneOf("kind", kind, receiptKinds)
+			if err != nil {
 				return err
 			}
 			s, err := a.connect(cmd.Context())
@@ -68,14 +75,14 @@ func (a *app) receiptsListCommand() *cobra.Command {
 				return objects.object(a, s.kube.Scheme(), list)
 			}
 			if len(list.Items) == 0 {
-				a.note("no receipts in namespace %s", s.Namespace())
-				return nil
+				return a.empty(cmd.Context(), s, false, len(fields) > 0, "no receipts")
 			}
 			a.printReceipts(list.Items, objects.wide())
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind, such as action or resolution")
+	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind: "+strings.Join(receiptKinds, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(receiptKinds, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&effect, "effect", "", "only of this effect")
 	cmd.Flags().IntVar(&last, "last", 0, "only the last N")
 	objects.addTo(cmd)
@@ -188,8 +195,12 @@ func headOf(ledger *v1alpha1.Ledger) receipt.Link {
 
 // ledger of the namespace, or nil if there is none. Ledgers are cluster-scoped: a viewer of one namespace does not see them.
 func (s *session) ledger(ctx context.Context) (*v1alpha1.Ledger, error) {
+	return s.ledgerOf(ctx, s.Namespace())
+}
+
+func (s *session) ledgerOf(ctx context.Context, namespace string) (*v1alpha1.Ledger, error) {
 	ledger := &v1alpha1.Ledger{}
-	err := s.kube.Get(ctx, kube.ObjectKey{Name: s.Namespace()}, ledger)
+	err := s.kube.Get(ctx, kube.ObjectKey{Name: namespace}, ledger)
 	switch {
 	case err == nil:
 		return ledger, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
@@ -76,7 +77,7 @@ func explain(err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case meta.IsNoMatchError(err), missingKind(err):
-		return fmt.Errorf("%w\nctrlrun is not installed in this cluster: kubectl apply -k config/default", err)
+		return fmt.Errorf("%w\nctrlrun is not installed in this cluster: ask a cluster-admin to install it: see the README (make install)", err)
 	case apierrors.IsUnauthorized(err):
 		return exit.With(exit.Refused, fmt.Errorf("%w\nthe cluster does not know these credentials: log in again, or choose another --context", err))
 	case apierrors.IsForbidden(err):
@@ -102,6 +103,16 @@ func missingKind(err error) bool {
 // key names an object in the session's namespace.
 func (s *session) key(name string) kube.ObjectKey {
 	return kube.ObjectKey{Namespace: s.Namespace(), Name: name}
+}
+
+// namespaceThere is an error if the namespace does not exist: in it every list is empty, and looks like good news. Somebody who
+// may not read namespaces is not stopped.
+func (s *session) namespaceThere(ctx context.Context) error {
+	err := s.kube.Get(ctx, kube.ObjectKey{Name: s.Namespace()}, &corev1.Namespace{})
+	if apierrors.IsNotFound(err) {
+		return exit.Errorf(exit.Failure, "there is no namespace %q in this cluster: check -n and --context", s.Namespace())
+	}
+	return nil
 }
 
 // action reads one Action.

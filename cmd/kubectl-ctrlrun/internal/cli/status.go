@@ -38,6 +38,9 @@ func (a *app) status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.namespaceThere(ctx); err != nil {
+		return err
+	}
 	view := &screen{session: s, unseen: map[string]bool{}}
 	if err := view.read(ctx); err != nil {
 		return err
@@ -64,7 +67,7 @@ func (v *screen) read(ctx context.Context) error {
 	actions := func(state v1alpha1.ActionState, into *[]v1alpha1.Action) func() error {
 		return func() error {
 			var list v1alpha1.ActionList
-			err := v.session.kube.List(ctx, &list, v.here(), kube.MatchingFields{"status.state": string(state)})
+			err := v.session.kube.List(ctx, &list, v.here(), notCanary, kube.MatchingFields{"status.state": string(state)})
 			*into = list.Items
 			return err
 		}
@@ -138,16 +141,20 @@ func (v *screen) mode(ctx context.Context) string {
 
 func (v *screen) policyLine() string {
 	text := v.count("policies", len(v.policies))
-	var invalid []string
-	for _, policy := range v.policies {
-		if meta.IsStatusConditionTrue(policy.Status.Conditions, v1alpha1.StalledCondition) {
-			invalid = append(invalid, policy.Name)
-		}
-	}
-	if len(invalid) > 0 {
+	if invalid := v.invalid(); len(invalid) > 0 {
 		text += ", not valid: " + strings.Join(invalid, ", ")
 	}
 	return text
+}
+
+func (v *screen) invalid() []string {
+	var names []string
+	for _, policy := range v.policies {
+		if meta.IsStatusConditionTrue(policy.Status.Conditions, v1alpha1.StalledCondition) {
+			names = append(names, policy.Name)
+		}
+	}
+	return names
 }
 
 func (v *screen) waitingLine() string {
@@ -215,6 +222,12 @@ func (v *screen) silent() bool {
 
 func (v *screen) admission(ctx context.Context) string {
 	ledger, err := v.session.ledger(ctx)
+	if text := v.admissionInForce(ctx); text != "" {
+		if held := heldLedger(ledger); held != "" {
+			text += "\n" + held
+		}
+		return text
+	}
 	switch {
 	case err != nil:
 		return notVisible
@@ -223,8 +236,8 @@ func (v *screen) admission(ctx context.Context) string {
 	case ledger.Status == nil:
 		return "unknown: the ledger has no status"
 	}
-	if ready := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ReadyCondition); ready != nil && ready.Status == metav1.ConditionFalse {
-		return fmt.Sprintf("held, %s: %s", ready.Reason, ready.Message)
+	if held := heldLedger(ledger); held != "" {
+		return held
 	}
 	for i := range v.pending {
 		if v.pending[i].Status.Reason == "admission_missing" {
@@ -237,13 +250,56 @@ func (v *screen) admission(ctx context.Context) string {
 	return "not proven yet: the operator has not seen it refuse a forged statement"
 }
 
+// systemNamespace is the operator's own: what it has found out about admission is in the Ledger of it.
+const systemNamespace = "ctrlrun-system"
+
+// admissionInForce is what the operator says of admission, or nothing if it has not said anything yet.
+func (v *screen) admissionInForce(ctx context.Context) string {
+	ledger, err := v.session.ledgerOf(ctx, systemNamespace)
+	if err != nil {
+		return notVisible
+	}
+	if ledger == nil || ledger.Status == nil {
+		return ""
+	}
+	condition := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.AdmissionInForceCondition)
+	switch {
+	case condition == nil || condition.Status == metav1.ConditionUnknown:
+		return ""
+	case condition.Status == metav1.ConditionFalse:
+		return "missing: " + condition.Message
+	}
+	return "in force since " + condition.LastTransitionTime.UTC().Format(time.RFC3339)
+}
+
+// heldLedger says why a chain is held, if it is.
+func heldLedger(ledger *v1alpha1.Ledger) string {
+	if ledger == nil || ledger.Status == nil {
+		return ""
+	}
+	ready := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.ReadyCondition)
+	if ready == nil || ready.Status != metav1.ConditionFalse {
+		return ""
+	}
+	return fmt.Sprintf("held, %s: %s", ready.Reason, ready.Message)
+}
+
 // next is the one thing most worth doing now.
 func (v *screen) next(ctx context.Context) string {
-	switch {
-	case v.silent():
+	if v.silent() {
 		return silentNote
-	case len(v.effects) > 0:
-		return "find out what happened, then: " + resolveCommandLine(v.effects[0].Name, v.effects[0].Namespace)
+	}
+	asked := map[string]bool{}
+	for i := range v.effects {
+		effect := &v.effects[i]
+		actionType := effectStatus(effect).ActionType
+		if asked[actionType] {
+			continue
+		}
+		asked[actionType] = true
+		if may, err := v.session.mayOn(ctx, "resolve", actionType); err == nil && may.allowed {
+			return "find out what happened, then: " + resolveCommandLine(effect.Name, effect.Namespace)
+		}
 	}
 	for i := range v.waiting {
 		waiting := &v.waiting[i]
@@ -258,6 +314,9 @@ func (v *screen) next(ctx context.Context) string {
 	}
 	if len(v.policies) == 0 && !v.unseen["policies"] {
 		return "kubectl ctrlrun init writes a first policy: without one every action is denied"
+	}
+	if invalid := v.invalid(); len(invalid) > 0 {
+		return fmt.Sprintf("policy %s is not valid, or contradicts another, and that denies actions: kubectl get actionpolicy %s -n %s -o yaml says where", invalid[0], invalid[0], v.session.Namespace())
 	}
 	return "nothing waits for you"
 }
