@@ -132,10 +132,6 @@ const listPage = 500
 func (s *session) eachPage(ctx context.Context, list kube.ObjectList, page func() error, opts ...kube.ListOption) error {
 	token := ""
 	for {
-		// Decoded over the page before, an object would keep what it lacks and that one had.
-		if err := meta.SetList(list, nil); err != nil {
-			return err
-		}
 		pageOpts := append([]kube.ListOption{kube.Limit(listPage), kube.Continue(token)}, opts...)
 		if err := s.kube.List(ctx, list, pageOpts...); err != nil {
 			return explain(err)
