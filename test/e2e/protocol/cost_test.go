@@ -98,27 +98,36 @@ var _ = Describe("what a governed action costs", Serial, func() {
 
 	It("is two writes of the agent, and five writes and three reads of the operator, on the allow path", func() {
 		s, agent, ofOperator, ofAgent := counting()
-		writesBefore, readsBefore := ofOperator.snapshot()
-		a, err := agent.Do(ctx, sdk.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": unique("txn"), "amount": 100}}, execute, nil)
-		Expect(err).NotTo(HaveOccurred())
-		s.reaches(a, v1alpha1.ActionCommitted)
+		var paths [][]string // the operator's reads, action by action
+		for range 5 {
+			agentWritesBefore, agentReadsBefore := ofAgent.snapshot()
+			writesBefore, readsBefore := ofOperator.snapshot()
+			a, err := agent.Do(ctx, sdk.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": unique("txn"), "amount": 100}}, execute, nil)
+			Expect(err).NotTo(HaveOccurred())
+			s.reaches(a, v1alpha1.ActionCommitted)
 
-		writes, reads := ofAgent.snapshot()
-		show("allow path", "agent", writes, reads)
-		Expect(writes).To(Equal([]string{"POST actions 201", "POST outcomes 201"}))
-		writes, reads = ofOperator.snapshot()
-		writes, reads = writes[len(writesBefore):], reads[len(readsBefore):]
-		show("allow path", "operator", writes, reads)
-		Expect(withoutRetries(writes)).To(Equal([]string{
-			"POST effects 201",
-			"PUT actions/status 200",
-			"PUT effects 200",
-			"POST receipts 201",
-			"PUT actions/status 200",
-		}))
-		// The head is looked at once two seconds have passed since it was seen, which is how fast this machine is.
-		reads = slices.DeleteFunc(reads, func(line string) bool { return line == "GET receipts 200" })
-		Expect(reads).To(Equal([]string{
+			writes, reads := ofAgent.snapshot()
+			writes, reads = writes[len(agentWritesBefore):], reads[len(agentReadsBefore):]
+			show("allow path", "agent", writes, reads)
+			Expect(writes).To(Equal([]string{"POST actions 201", "POST outcomes 201"}))
+			// The operator hears how its last write was answered after everybody can see it.
+			Eventually(func() []string {
+				writes, reads = ofOperator.snapshot()
+				writes, reads = writes[len(writesBefore):], reads[len(readsBefore):]
+				return withoutRetries(slices.Clone(writes))
+			}).Should(Equal([]string{
+				"POST effects 201",
+				"PUT actions/status 200",
+				"PUT effects 200",
+				"POST receipts 201",
+				"PUT actions/status 200",
+			}))
+			show("allow path", "operator", writes, reads)
+			// The head is looked at once two seconds have passed since it was seen, which is how fast this machine is.
+			paths = append(paths, slices.DeleteFunc(reads, func(line string) bool { return line == "GET receipts 200" }))
+		}
+		// A pass that began with a cache which lagged reads more. Not every action meets one.
+		Expect(paths).To(ContainElement([]string{
 			"GET effects 404",  // absence is concluded from the apiserver's own answer alone
 			"GET actions 200",  // the last look before the reservation
 			"GET receipts 404", // the end of the chain
@@ -146,9 +155,10 @@ var _ = Describe("what a governed action costs", Serial, func() {
 		writes, reads := ofAgent.snapshot()
 		show("approve path", "agent", writes, reads)
 		Expect(writes).To(Equal([]string{"POST actions 201", "POST claims 201", "POST outcomes 201"}))
-		writes, reads = ofOperator.snapshot()
-		show("approve path", "operator", writes[len(writesBefore):], reads[len(readsBefore):])
-		Expect(withoutRetries(writes[len(writesBefore):])).To(ConsistOf(
+		Eventually(func() []string {
+			writes, reads = ofOperator.snapshot()
+			return withoutRetries(slices.Clone(writes[len(writesBefore):]))
+		}).Should(ConsistOf(
 			"PUT actions/status 200",   // what people are asked
 			"PUT approvals/status 200", // the answer counts
 			"PUT actions/status 200",   // a process may claim
@@ -159,6 +169,7 @@ var _ = Describe("what a governed action costs", Serial, func() {
 			"POST receipts 201",
 			"PUT actions/status 200",
 		))
+		show("approve path", "operator", writes[len(writesBefore):], reads[len(readsBefore):])
 		s.chainHolds()
 	})
 
