@@ -52,6 +52,9 @@ type site struct {
 
 func newSite(ctx context.Context) *site {
 	GinkgoHelper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		Skip("curl is not installed, so the agent in plain REST is not tested here")
+	}
 	s := &site{ns: env.Namespace(GinkgoT(), nil), dir: GinkgoT().TempDir(), alice: testenv.User{Name: "alice@example.com"}}
 	s.agent = testenv.ServiceAccountUser(s.ns, "shell-agent")
 	Expect(env.Grant(ctx, s.ns, "ctrlrun-agent", s.agent)).To(Succeed())
