@@ -72,6 +72,8 @@ type admissionGuard struct {
 	record  string // that since stands for
 	missing string
 	from    time.Time // when it went missing
+	// unproven: a probe was accepted, and none of all has been refused since.
+	unproven bool
 }
 
 func newAdmissionGuard() (*admissionGuard, error) {
@@ -170,10 +172,10 @@ func (g *admissionGuard) Start(ctx context.Context) error {
 func (g *admissionGuard) NeedLeaderElection() bool { return false }
 
 // publish tells people, on the Ledger of the operator's namespace, whether statements that are made now count. Nothing is
-// decided by what it says.
+// decided by the condition.
 func (g *admissionGuard) publish(ctx context.Context) error {
 	g.mu.Lock()
-	missing := g.missing
+	missing, unproven := g.missing, g.unproven
 	g.mu.Unlock()
 	l := &v1alpha1.Ledger{}
 	if err := g.reader.Get(ctx, types.NamespacedName{Name: g.namespace}, l); err != nil || l.Status == nil {
@@ -185,21 +187,31 @@ func (g *admissionGuard) publish(ctx context.Context) error {
 	}
 	before := l.DeepCopy()
 	records.SetCondition(&l.Status.Conditions, l.Generation, time.Now(), v1alpha1.AdmissionInForceCondition, missing == "", reason, message)
-	if equalStatus(before.Status.Conditions, l.Status.Conditions) {
+	if unproven {
+		l.Status.AdmissionRecord = "" // so that the next process moves admissionSince too, if this one dies
+	}
+	if equalStatus(before.Status, l.Status) {
 		return nil
 	}
 	return g.writer.Status().Update(ctx, l)
 }
 
 // gapError is evidence that admission is, or was, not in force.
-type gapError struct{ message string }
+type gapError struct {
+	message string
+	// accepted: the apiserver did what it must refuse. No uid or generation tells of it when it is over.
+	accepted bool
+}
 
 func (e *gapError) Error() string { return e.message }
 
-func gap(format string, args ...any) error { return &gapError{fmt.Sprintf(format, args...)} }
+func gap(format string, args ...any) error { return &gapError{message: fmt.Sprintf(format, args...)} }
 
 func (g *admissionGuard) lose(cause error) {
 	g.mu.Lock()
+	if e := (*gapError)(nil); errors.As(cause, &e) && e.accepted {
+		g.unproven = true
+	}
 	first := g.missing == ""
 	if first {
 		g.from = time.Now()
@@ -244,7 +256,7 @@ func (g *admissionGuard) look(ctx context.Context) error {
 		return fmt.Errorf("the Ledger %s, which remembers since when admission is in force, cannot be read: %w", g.namespace, err)
 	}
 	g.mu.Lock()
-	lost := g.missing != "" && g.record != "" // this process saw it missing after it had been there
+	lost := g.unproven || (g.missing != "" && g.record != "") // this process saw it missing
 	g.mu.Unlock()
 	if l.Status.AdmissionSince != nil && l.Status.AdmissionRecord == record && !lost {
 		g.accept(l.Status.AdmissionSince.Time, record)
@@ -267,7 +279,7 @@ func (g *admissionGuard) look(ctx context.Context) error {
 func (g *admissionGuard) accept(since time.Time, record string) {
 	g.mu.Lock()
 	changed := g.missing != "" || !g.since.Equal(since)
-	g.since, g.record, g.missing = since, record, ""
+	g.since, g.record, g.missing, g.unproven = since, record, "", false
 	g.mu.Unlock()
 	if changed {
 		g.changed()
@@ -487,7 +499,7 @@ func (g *admissionGuard) probe(ctx context.Context) (time.Time, error) {
 // refusedByPolicy says what is wrong unless the policy itself refused. A bare "forbidden" can be RBAC, which proves nothing.
 func refusedByPolicy(err error, policy string) error {
 	if err == nil {
-		return gap("the apiserver accepted what the policy %s must refuse", policy)
+		return &gapError{message: fmt.Sprintf("the apiserver accepted what the policy %s must refuse", policy), accepted: true}
 	}
 	prefix := fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: ", policy, policy)
 	if status := (apierrors.APIStatus)(nil); errors.As(err, &status) && status.Status().Details != nil {

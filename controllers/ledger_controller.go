@@ -90,12 +90,12 @@ func (r *acceptanceReconciler) Reconcile(ctx context.Context, request ctrl.Reque
 	if reason != "" {
 		return r.answer(ctx, o, false, reason, message)
 	}
-	return r.accept(ctx, o, acceptance, namespace, open)
+	return r.accept(ctx, o, acceptance, namespace)
 }
 
 // accept writes the receipt first, then the Ledger, then the verdict: if we die between two of them, the next pass finds
 // the receipt by its identity and goes on.
-func (r *acceptanceReconciler) accept(ctx context.Context, o *v1alpha1.LedgerAcceptance, acceptance flow.Acceptance, namespace *corev1.Namespace, open *openChain) (ctrl.Result, error) {
+func (r *acceptanceReconciler) accept(ctx context.Context, o *v1alpha1.LedgerAcceptance, acceptance flow.Acceptance, namespace *corev1.Namespace) (ctrl.Result, error) {
 	l := &v1alpha1.Ledger{}
 	err := r.reader.Get(ctx, types.NamespacedName{Name: o.Spec.Ledger}, l)
 	if client.IgnoreNotFound(err) != nil {
@@ -118,27 +118,34 @@ func (r *acceptanceReconciler) accept(ctx context.Context, o *v1alpha1.LedgerAcc
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if found == nil {
-		at, _, err = chain.Append(ctx, head, document)
-		if err != nil {
-			return ctrl.Result{}, err // taken, or unknown: look again
+	epoch++
+	if found != nil {
+		epoch = found.Epoch // as its receipt says, however often this is done again
+	} else if at, _, err = chain.Append(ctx, head, document); err != nil {
+		return ctrl.Result{}, err // taken, or unknown: look again
+	}
+	if l.Status == nil || l.Status.Epoch < epoch {
+		if err := r.turn(ctx, o, l, acceptance, namespace, epoch, at); err != nil {
+			return ctrl.Result{}, err
 		}
-	}
-	if l.Status == nil {
-		l.Status = &v1alpha1.LedgerStatus{}
-	}
-	l.Status.Epoch, l.Status.Seq, l.Status.Hash, l.Status.NamespaceUID = epoch+1, at.Seq, at.Hash, namespace.UID
-	now := metav1.NewTime(r.clock.Now())
-	l.Status.CheckpointTime, l.Status.Accepted = now, &v1alpha1.AcceptedHead{Seq: acceptance.Head.Seq, Hash: acceptance.Head.Hash, Time: now}
-	records.SetCondition(&l.Status.Conditions, l.Generation, r.clock.Now(), v1alpha1.ReadyCondition, true, "ChainAccepted", fmt.Sprintf("%s accepted the chain up to %s.", o.Spec.AcceptedBy, acceptance.Head))
-	if err := r.client.Status().Update(ctx, l); err != nil {
-		return ctrl.Result{}, err
 	}
 	if err := r.worlds.reopen(ctx, namespace); err != nil {
 		return ctrl.Result{}, err
 	}
 	r.changed()
-	return r.answerAccepted(ctx, o, acceptance.Head, epoch+1, at.Seq)
+	return r.answerAccepted(ctx, o, acceptance.Head, epoch, at.Seq)
+}
+
+// turn begins the new epoch in the Ledger.
+func (r *acceptanceReconciler) turn(ctx context.Context, o *v1alpha1.LedgerAcceptance, l *v1alpha1.Ledger, acceptance flow.Acceptance, namespace *corev1.Namespace, epoch int64, at receipt.Link) error {
+	if l.Status == nil {
+		l.Status = &v1alpha1.LedgerStatus{}
+	}
+	l.Status.Epoch, l.Status.Seq, l.Status.Hash, l.Status.NamespaceUID = epoch, at.Seq, at.Hash, namespace.UID
+	now := metav1.NewTime(r.clock.Now())
+	l.Status.CheckpointTime, l.Status.Accepted = now, &v1alpha1.AcceptedHead{Seq: acceptance.Head.Seq, Hash: acceptance.Head.Hash, Time: now}
+	records.SetCondition(&l.Status.Conditions, l.Generation, r.clock.Now(), v1alpha1.ReadyCondition, true, "ChainAccepted", fmt.Sprintf("%s accepted the chain up to %s.", o.Spec.AcceptedBy, acceptance.Head))
+	return r.client.Status().Update(ctx, l)
 }
 
 func (r *acceptanceReconciler) answerAccepted(ctx context.Context, o *v1alpha1.LedgerAcceptance, head receipt.Link, epoch, seq int64) (ctrl.Result, error) {
