@@ -43,6 +43,7 @@ var (
 var layers = []layer{
 	{dir: "kernel/canonical", pure: true, only: none},
 	{dir: "kernel/decision", pure: true, only: none},
+	{dir: "kernel/timeline", pure: true, only: none},
 	{dir: "kernel/action", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/grammar", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/policy", pure: true, own: rules, only: []string{"go.yaml.in/yaml/v3"}},
