@@ -19,7 +19,14 @@ const (
 	KindStatusMissing = "status-missing"
 	// KindLedgerAccepted: a person accepted a head the operator could not vouch for; a new epoch begins.
 	KindLedgerAccepted = "ledger-accepted"
+	// KindEvent: something happened without an action that decisions rest on, such as a policy that came into force.
+	KindEvent = "event"
 )
+
+// Kinds are all of them.
+func Kinds() []string {
+	return []string{KindAction, KindResolution, KindStatusMissing, KindLedgerAccepted, KindEvent}
+}
 
 // Mode says who executed an admitted action.
 type Mode string
@@ -41,8 +48,8 @@ type Document struct {
 	// All kinds.
 
 	Kind         string
-	SubjectUID   string    // uid of what the receipt is about: ActionUID, EffectUID or AcceptanceUID
-	Ordinal      int64     // action, ledger-accepted: 0; resolution: Attempt; status-missing: counts per effect
+	SubjectUID   string    // uid of what the receipt is about: ActionUID, EffectUID, AcceptanceUID, or the object of an event
+	Ordinal      int64     // action, ledger-accepted: 0; resolution: Attempt; status-missing, event: counts per subject
 	Seq          int64     // set by Build
 	PrevHash     string    // set by Build
 	Epoch        int64     // of the ledger
@@ -90,6 +97,9 @@ type Document struct {
 	ProposedTime      time.Time
 	AdmittedTime      time.Time // null with ExecutorMode
 	LateOutcomeName   string    // a report that came after the lapse and settled nothing, or null
+	RulesHash         string    // of everything that decided in the namespace, or null with Decision
+	Refused           []Refusal // statements about it that did not count, as far as they were seen; at most MaxRefused
+	RefusedCount      int64     // how many there were
 
 	// Kinds resolution and ledger-accepted.
 
@@ -102,6 +112,11 @@ type Document struct {
 	ResolutionUID  string
 	Evidence       string // or null
 	Resolves       Link   // the receipt that said ambiguous
+
+	// Kind event.
+
+	Event string            // a word of the vocabulary of package timeline
+	Data  map[string]string // what happened to what, by snake_case key
 
 	// Kind ledger-accepted.
 
@@ -128,12 +143,26 @@ type Policy struct {
 
 // Approval is an approval that counted.
 type Approval struct {
-	Approver string
-	Groups   []string
-	Name     string
-	UID      string
-	Time     time.Time
-	Reason   string // or null
+	Approver  string
+	Groups    []string
+	Name      string
+	UID       string
+	Time      time.Time
+	Reason    string // or null
+	RulesHash string // of everything that decided in the namespace when it was accepted, or null
+}
+
+// MaxRefused is how many refused statements a receipt lists.
+const MaxRefused = 16
+
+// Refusal is a statement about an action that did not count.
+type Refusal struct {
+	Kind    string // approval, claim or outcome
+	Name    string
+	UID     string
+	Speaker string // who made it, or null
+	Reason  string // in the words of its condition Accepted
+	Time    time.Time
 }
 
 // Identity is what the document says it is about.
@@ -206,6 +235,13 @@ func (d Document) Map() map[string]any {
 		m["result"] = orNull(string(d.Result))
 		m["reason"] = orNull(string(d.Reason))
 		m["message"] = orNull(d.Message)
+	case KindEvent:
+		data := make(map[string]any, len(d.Data))
+		for k, v := range d.Data {
+			data[k] = v
+		}
+		m["event"] = d.Event
+		m["data"] = data
 	case KindLedgerAccepted:
 		m["reason"] = orNull(d.Statement)
 		m["acceptor"] = d.Acceptor
@@ -258,6 +294,13 @@ func (d Document) putAction(m map[string]any) {
 	m["proposed_time"] = orNullTime(d.ProposedTime)
 	m["admitted_time"] = orNullTime(d.AdmittedTime)
 	m["late_outcome_name"] = orNull(d.LateOutcomeName)
+	refused := make([]any, len(d.Refused))
+	for i, r := range d.Refused {
+		refused[i] = r.document()
+	}
+	m["rules_hash"] = orNull(d.RulesHash)
+	m["refused"] = refused
+	m["refused_count"] = number(d.RefusedCount)
 }
 
 func (p *Principal) document() any {
@@ -289,12 +332,24 @@ func (a Approval) document() any {
 		groups[i] = g
 	}
 	return map[string]any{
-		"approver": a.Approver,
-		"groups":   groups,
-		"name":     a.Name,
-		"uid":      a.UID,
-		"time":     orNullTime(a.Time),
-		"reason":   orNull(a.Reason),
+		"approver":   a.Approver,
+		"groups":     groups,
+		"name":       a.Name,
+		"uid":        a.UID,
+		"time":       orNullTime(a.Time),
+		"reason":     orNull(a.Reason),
+		"rules_hash": orNull(a.RulesHash),
+	}
+}
+
+func (r Refusal) document() any {
+	return map[string]any{
+		"kind":    r.Kind,
+		"name":    r.Name,
+		"uid":     r.UID,
+		"speaker": orNull(r.Speaker),
+		"reason":  r.Reason,
+		"time":    orNullTime(r.Time),
 	}
 }
 

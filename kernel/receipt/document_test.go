@@ -38,9 +38,12 @@ func actionDocument() Document {
 		ApprovalsRequired: 1,
 		Approvals: []Approval{{
 			Approver: "bob", Groups: []string{"leads", "payments"}, Name: "refund-txn-1.bob", UID: "approval-uid", Time: noon.Add(time.Second), Reason: "ok",
+			RulesHash: someHash,
 		}},
 		ExecutorMode: ModeAgent, ClaimID: "claim", Reporter: "system:serviceaccount:payments:refund-agent",
 		Error: "none", Output: `{"rate":1.5}`, ProposedTime: noon, AdmittedTime: noon.Add(2 * time.Second), LateOutcomeName: "late.x",
+		RulesHash: someHash, RefusedCount: 17,
+		Refused: []Refusal{{Kind: "approval", Name: "refund-txn-1.mallory", UID: "refused-uid", Speaker: "mallory", Reason: "SelfApproval", Time: noon}},
 	}
 }
 
@@ -76,6 +79,14 @@ func ledgerAcceptedDocument() Document {
 	}
 }
 
+func eventDocument() Document {
+	return Document{
+		Kind: KindEvent, SubjectUID: "policy-uid", Ordinal: 3, Epoch: 2,
+		ClusterID: "cluster-uid", Namespace: "payments", NamespaceUID: "namespace-uid", FinishedTime: noon,
+		Event: "POLICY_IN_FORCE", Data: map[string]string{"policy": "payments", "generation": "3"},
+	}
+}
+
 // deniedDocument has every field null that may be: it ended before there was anything to say.
 func deniedDocument() Document {
 	return Document{
@@ -92,6 +103,7 @@ func documents() map[string]Document {
 	return map[string]Document{
 		"action": actionDocument(), "denied action": deniedDocument(), "resolution": resolutionDocument(),
 		"status-missing": statusMissingDocument(), "lost holder": lost, "ledger-accepted": ledgerAcceptedDocument(),
+		"event": eventDocument(),
 	}
 }
 
@@ -123,9 +135,11 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 	const effect = "action_name action_type action_uid attempt effect_key effect_name effect_uid principal token "
 	want := map[string]string{
 		KindAction: common + effect + "action_hash admitted_time approvals approvals_required arguments claim_id decision decision_reason " +
-			"environment error executor_mode late_outcome_name message output policy proposed_time reason reporter resource result",
+			"environment error executor_mode late_outcome_name message output policy proposed_time reason refused refused_count " +
+			"reporter resource result rules_hash",
 		KindResolution:     common + effect + "evidence reason resolution_name resolution_uid resolver resolves result",
 		KindStatusMissing:  common + effect + "message reason result",
+		KindEvent:          common + "data event",
 		KindLedgerAccepted: common + "acceptance_name acceptance_uid accepted acceptor reason",
 	}
 	for name, d := range documents() {
@@ -143,8 +157,31 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 	}
 	slices.Sort(null)
 	if got, want := strings.Join(null, " "), "action_hash admitted_time arguments attempt claim_id decision decision_reason effect_key "+
-		"effect_name effect_uid error executor_mode late_outcome_name message output policy reason reporter resource token"; got != want {
+		"effect_name effect_uid error executor_mode late_outcome_name message output policy reason reporter resource rules_hash token"; got != want {
 		t.Errorf("of an action that was denied at once these are null\n%s, want\n%s", got, want)
+	}
+}
+
+// A receipt that was written before the schema grew is read all the same: what its writer did not know is null.
+func TestParseReadsWhatWasWrittenBeforeTheSchemaGrew(t *testing.T) {
+	d := actionDocument()
+	m := d.Map()
+	for _, key := range []string{"rules_hash", "refused", "refused_count"} {
+		delete(m, key)
+	}
+	delete(m["approvals"].([]any)[0].(map[string]any), "rules_hash")
+	e, err := Build(Start(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Seq, d.PrevHash = 1, Genesis
+	d.RulesHash, d.Refused, d.RefusedCount, d.Approvals[0].RulesHash = "", nil, 0, ""
+	if !reflect.DeepEqual(got, d) {
+		t.Errorf("read\n%+v\nwant\n%+v", got, d)
 	}
 }
 

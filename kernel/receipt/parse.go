@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"ctrlrun.dev/operator/kernel/canonical"
@@ -28,9 +29,8 @@ func Parse(e Entry) (Document, error) {
 		return refuse(UnknownSchema, "schema is not %q; read it with the version that wrote it, or a later one", Schema)
 	}
 	kind, _ := doc["kind"].(string)
-	if !slices.Contains([]string{KindAction, KindResolution, KindStatusMissing, KindLedgerAccepted}, kind) {
-		return refuse(UnknownKind, "kind is not one of %s, %s, %s, %s; read it with a later version",
-			KindAction, KindResolution, KindStatusMissing, KindLedgerAccepted)
+	if !slices.Contains(Kinds(), kind) {
+		return refuse(UnknownKind, "kind is not one of %s; read it with a later version", strings.Join(Kinds(), ", "))
 	}
 
 	// reader consumes what it reads, hence the copy; a shallow one, because nested objects are not changed.
@@ -81,6 +81,9 @@ func (r *reader) document(kind string) Document {
 		d.Result = decision.Result(r.oneOf("result", string(decision.Ambiguous)))
 		d.Reason = decision.Reason(r.orNull("reason"))
 		d.Message = r.orNull("message")
+	case KindEvent:
+		d.Event = r.text("event")
+		d.Data = r.data("data")
 	case KindLedgerAccepted:
 		d.Statement = r.orNull("reason")
 		d.Acceptor = r.text("acceptor")
@@ -128,7 +131,17 @@ func (r *reader) action(d *Document) {
 	d.ProposedTime = r.time("proposed_time")
 	d.AdmittedTime = r.timeOrNull("admitted_time")
 	d.LateOutcomeName = r.orNull("late_outcome_name")
+	if r.has("rules_hash") {
+		d.RulesHash = r.hashOrNull("rules_hash")
+	}
+	if r.has("refused") {
+		d.Refused = r.refused()
+		d.RefusedCount = r.number("refused_count", int64(len(d.Refused)))
+	}
 }
+
+// maxData is how many keys the data of an event has at most.
+const maxData = 32
 
 // consistent refuses fields that contradict each other: the identity has to be that of the object described, since the
 // append rule is about the one and readers look at the other.
@@ -169,6 +182,10 @@ func (d Document) consistent() error {
 		}
 		if (d.ExecutorMode == "") != d.AdmittedTime.IsZero() {
 			return errors.New("executor_mode and admitted_time are null together, or neither is")
+		}
+	case KindEvent:
+		if len(d.Data) > maxData {
+			return fmt.Errorf("data has %d keys, more than %d", len(d.Data), maxData)
 		}
 	case KindResolution, KindStatusMissing:
 		if d.Attempt == 0 {
@@ -227,6 +244,9 @@ func (r *reader) approvals() []Approval {
 			Time:     sub.time("time"),
 			Reason:   sub.orNull("reason"),
 		}
+		if sub.has("rules_hash") {
+			a.RulesHash = sub.hashOrNull("rules_hash")
+		}
 		for _, g := range sub.list("groups") {
 			group, ok := g.(string)
 			if !ok {
@@ -238,6 +258,51 @@ func (r *reader) approvals() []Approval {
 		approvals = append(approvals, a)
 	}
 	return approvals
+}
+
+func (r *reader) refused() []Refusal {
+	items := r.list("refused")
+	if len(items) > MaxRefused {
+		r.fail("refused", "has more than %d statements", MaxRefused)
+	}
+	var refused []Refusal
+	for i, item := range items {
+		key := fmt.Sprintf("refused[%d]", i)
+		m, ok := item.(map[string]any)
+		if !ok {
+			r.fail(key, "is not an object")
+			return nil
+		}
+		sub := r.enter(key, m)
+		refused = append(refused, Refusal{
+			Kind:    sub.text("kind"),
+			Name:    sub.text("name"),
+			UID:     sub.text("uid"),
+			Speaker: sub.orNull("speaker"),
+			Reason:  sub.text("reason"),
+			Time:    sub.time("time"),
+		})
+		r.leave(sub)
+	}
+	return refused
+}
+
+// data reads an object whose every value is a string.
+func (r *reader) data(key string) map[string]string {
+	m := r.objectOrNull(key)
+	if m == nil {
+		r.fail(key, "is null")
+		return nil
+	}
+	data := make(map[string]string, len(m))
+	for k, v := range m {
+		text, ok := v.(string)
+		if !ok {
+			r.fail(key+"."+k, "is not a string")
+		}
+		data[k] = text
+	}
+	return data
 }
 
 func (r *reader) link(key string) Link {
@@ -286,6 +351,13 @@ func (r *reader) end() {
 	if len(r.members) > 0 {
 		r.fail(slices.Sorted(maps.Keys(r.members))[0], "is not a key of this kind")
 	}
+}
+
+// has reports whether a key is there that earlier writers of this schema did not write. The schema grows by such keys alone:
+// what they left out is read as null.
+func (r *reader) has(key string) bool {
+	_, ok := r.members[key]
+	return ok
 }
 
 func (r *reader) take(key string) any {
