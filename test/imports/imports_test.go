@@ -51,6 +51,7 @@ var layers = []layer{
 	{dir: "kernel/effect", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/approval", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/receipt", pure: true, own: vocabulary, only: none},
+	{dir: "kernel/stats", pure: true, own: []string{"kernel/receipt", "kernel/decision"}, only: none},
 	{dir: "kernel/contract", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/flow", pure: true, own: []string{"kernel"}, only: none},
 

@@ -1,0 +1,291 @@
+// Package stats counts what the receipts of a chain say, so that somebody can see how a namespace is doing without reading
+// every one of them.
+//
+// Receipts are added one by one, in any order, and what is kept does not grow with their number: counters by word of closed
+// lists, a bounded number of rows, and a histogram of waiting times. The same receipts give the same numbers.
+//
+// Only what is finished has a receipt. Actions that wait are not in any number here.
+package stats
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+// By is what the rows of a report stand for.
+type By string
+
+const (
+	// ByType: one row for each action type.
+	ByType By = "type"
+	// ByAgent: one row for each agent.
+	ByAgent By = "agent"
+)
+
+const (
+	// MaxRows is how many rows a report has; what is beyond is summed up in Report.Others.
+	MaxRows = 50
+	// maxNames bounds how many different names are told apart. Agents choose the types they propose, so that without a bound
+	// one of them could fill the memory of whoever counts.
+	maxNames = 1000
+	// Other is the name everything beyond maxNames is counted under.
+	Other = "(other)"
+)
+
+// Expired is the word for an action that ran out of time. Its receipt says denied; the reason tells the two apart, and so
+// do these numbers.
+const Expired = "expired"
+
+// results are the words of Report.Results that are always there. A word beyond them appears with its first receipt.
+var results = []string{
+	string(decision.Committed), string(decision.Failed), string(decision.Ambiguous), string(decision.Denied), Expired, string(decision.Blocked),
+}
+
+// Options say what is counted.
+type Options struct {
+	// Since is the earliest finished time that counts, inclusive. The zero time: all.
+	Since time.Time
+	// By is what the rows stand for; ByType if it is empty.
+	By By
+}
+
+// Report is what was counted.
+type Report struct {
+	// Receipts of all kinds, and of them those of actions.
+	Receipts int64 `json:"receipts"`
+	Actions  int64 `json:"actions"`
+	// First and Last finished time of what was counted, zero if nothing was.
+	First time.Time `json:"-"`
+	Last  time.Time `json:"-"`
+	// Results: actions by how they ended.
+	Results map[string]int64 `json:"results"`
+	// Denied, Expired and Blocked: the actions that ended so, by reason.
+	Denied  map[string]int64 `json:"denied"`
+	Expired map[string]int64 `json:"expired"`
+	Blocked map[string]int64 `json:"blocked"`
+	// Ambiguous: outcomes nobody knew when they were recorded, by cause. Lost records (status_missing) are among them, which
+	// are no actions.
+	Ambiguous map[string]int64 `json:"ambiguous"`
+	// Resolutions: what people said about them later.
+	Resolutions Resolutions `json:"resolutions"`
+	// Approvals: what people answered.
+	Approvals Approvals `json:"approvals"`
+	// By says what Rows stand for.
+	By By `json:"by"`
+	// Rows by number of actions, the most first; at most MaxRows.
+	Rows []Row `json:"rows"`
+	// Others sums up the rows that are not shown; nil if all are.
+	Others *Row `json:"others"`
+}
+
+// Resolutions are statements about ambiguous effects that counted.
+type Resolutions struct {
+	Committed   int64 `json:"committed"`
+	NotExecuted int64 `json:"notExecuted"`
+}
+
+// Approvals are answers of people to actions that are finished.
+type Approvals struct {
+	// Given: approvals that counted.
+	Given int64 `json:"given"`
+	// Denied: actions that ended because somebody said no.
+	Denied int64 `json:"denied"`
+	// Expired: actions that ended because not enough people answered in time.
+	Expired int64 `json:"expired"`
+	// Seconds from the proposal to each approval that counted; nil without any.
+	Seconds *Waiting `json:"seconds"`
+}
+
+// Waiting describes a distribution of durations, in seconds. The quantiles are within two percent.
+type Waiting struct {
+	Median float64 `json:"median"`
+	P95    float64 `json:"p95"`
+}
+
+// Row is the numbers of one action type or agent.
+type Row struct {
+	Name      string `json:"name"`
+	Actions   int64  `json:"actions"`
+	Committed int64  `json:"committed"`
+	Failed    int64  `json:"failed"`
+	Ambiguous int64  `json:"ambiguous"`
+	Denied    int64  `json:"denied"`
+	Expired   int64  `json:"expired"`
+	Blocked   int64  `json:"blocked"`
+}
+
+// Counter counts receipts.
+type Counter struct {
+	options Options
+	report  Report
+	rows    map[string]*Row
+	waits   histogram
+}
+
+// New makes a Counter that has counted nothing.
+func New(options Options) *Counter {
+	if options.By == "" {
+		options.By = ByType
+	}
+	c := &Counter{options: options, rows: map[string]*Row{}, report: Report{
+		By: options.By, Results: map[string]int64{}, Denied: map[string]int64{}, Expired: map[string]int64{}, Blocked: map[string]int64{},
+		Ambiguous: map[string]int64{},
+	}}
+	for _, word := range results {
+		c.report.Results[word] = 0
+	}
+	return c
+}
+
+// Add counts one receipt, unless it is from before Options.Since.
+func (c *Counter) Add(d receipt.Document) {
+	if !c.options.Since.IsZero() && d.FinishedTime.Before(c.options.Since) {
+		return
+	}
+	r := &c.report
+	r.Receipts++
+	if r.First.IsZero() || d.FinishedTime.Before(r.First) {
+		r.First = d.FinishedTime
+	}
+	if d.FinishedTime.After(r.Last) {
+		r.Last = d.FinishedTime
+	}
+	switch d.Kind {
+	case receipt.KindAction:
+		c.action(d)
+	case receipt.KindResolution:
+		if d.Result == decision.Committed {
+			r.Resolutions.Committed++
+			return
+		}
+		r.Resolutions.NotExecuted++
+	case receipt.KindStatusMissing:
+		count(r.Ambiguous, string(cmp.Or(d.Reason, decision.StatusMissing)))
+	}
+}
+
+func (c *Counter) action(d receipt.Document) {
+	r := &c.report
+	r.Actions++
+	ended := endOf(d)
+	count(r.Results, ended)
+	row := c.row(d)
+	row.Actions++
+	row.count(ended)
+	reason := string(cmp.Or(d.Reason, decision.Reason(d.DecisionReason)))
+	switch ended {
+	case string(decision.Denied):
+		count(r.Denied, reason)
+	case Expired:
+		count(r.Expired, reason)
+	case string(decision.Blocked):
+		count(r.Blocked, reason)
+	case string(decision.Ambiguous):
+		count(r.Ambiguous, reason)
+	}
+	switch d.Reason {
+	case decision.ApprovalDenied:
+		r.Approvals.Denied++
+	case decision.ApprovalExpired:
+		r.Approvals.Expired++
+	}
+	for _, a := range d.Approvals {
+		r.Approvals.Given++
+		c.waits.add(a.Time.Sub(d.ProposedTime))
+	}
+}
+
+// endOf is how an action ended, in one word.
+func endOf(d receipt.Document) string {
+	if d.Result != decision.Denied {
+		return string(d.Result)
+	}
+	switch d.Reason {
+	case decision.ApprovalExpired, decision.NotClaimed, decision.NotAfter:
+		return Expired
+	}
+	return string(decision.Denied)
+}
+
+func (c *Counter) row(d receipt.Document) *Row {
+	name := d.ActionType
+	if c.options.By == ByAgent {
+		name = "(unknown)"
+		if d.Principal != nil && d.Principal.Agent != "" {
+			name = d.Principal.Agent
+		}
+	}
+	if c.rows[name] == nil && len(c.rows) >= maxNames {
+		name = Other
+	}
+	if c.rows[name] == nil {
+		c.rows[name] = &Row{Name: name}
+	}
+	return c.rows[name]
+}
+
+func (r *Row) count(ended string) {
+	switch ended {
+	case string(decision.Committed):
+		r.Committed++
+	case string(decision.Failed):
+		r.Failed++
+	case string(decision.Ambiguous):
+		r.Ambiguous++
+	case string(decision.Denied):
+		r.Denied++
+	case Expired:
+		r.Expired++
+	case string(decision.Blocked):
+		r.Blocked++
+	}
+}
+
+func (r *Row) add(o Row) {
+	r.Actions += o.Actions
+	r.Committed += o.Committed
+	r.Failed += o.Failed
+	r.Ambiguous += o.Ambiguous
+	r.Denied += o.Denied
+	r.Expired += o.Expired
+	r.Blocked += o.Blocked
+}
+
+// count counts a word. The words are of closed lists; the bound holds against a chain that somebody else wrote.
+func count(words map[string]int64, word string) {
+	if word == "" {
+		word = "(none)"
+	}
+	if _, known := words[word]; !known && len(words) >= maxNames {
+		word = Other
+	}
+	words[word]++
+}
+
+// Report is what was counted so far.
+func (c *Counter) Report() Report {
+	r := c.report
+	r.Results, r.Denied, r.Expired, r.Blocked, r.Ambiguous = maps.Clone(r.Results), maps.Clone(r.Denied), maps.Clone(r.Expired),
+		maps.Clone(r.Blocked), maps.Clone(r.Ambiguous)
+	r.Approvals.Seconds = c.waits.describe()
+	r.Rows = []Row{}
+	for _, row := range c.rows {
+		r.Rows = append(r.Rows, *row)
+	}
+	slices.SortFunc(r.Rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(b.Actions, a.Actions), cmp.Compare(a.Name, b.Name))
+	})
+	if len(r.Rows) > MaxRows {
+		r.Others = &Row{Name: Other}
+		for _, row := range r.Rows[MaxRows:] {
+			r.Others.add(row)
+		}
+		r.Rows = r.Rows[:MaxRows:MaxRows]
+	}
+	return r
+}
