@@ -37,6 +37,8 @@ type Answer struct {
 	Groups   []string
 	Reason   string
 	Created  time.Time
+	// RulesHash is of everything that decided in the namespace when the answer was accepted; "" if nobody has accepted it yet.
+	RulesHash string
 }
 
 // Question is what people are asked about one action, as it is computed now.

@@ -228,6 +228,11 @@ func (p *pass) approved() Step {
 		Expiration: a.Ask.Expiration, AdmissionSince: p.World.AdmissionSince, Required: p.required,
 	}
 	p.tally = p.question.Count(p.Answers.Answers)
+	for i := range p.tally.Approved {
+		if a := &p.tally.Approved[i]; a.RulesHash == "" {
+			a.RulesHash = p.World.RulesHash // this pass is the first to accept it
+		}
+	}
 	if no := p.tally.Denied; no != nil {
 		message := fmt.Sprintf("%s denied it", no.Approver)
 		if no.Reason != "" {
@@ -236,9 +241,9 @@ func (p *pass) approved() Step {
 		return p.end(Denied, decision.ApprovalDenied, message+". Nothing was executed.")
 	}
 	if p.evaluation.Decision == decision.Allow {
-		// The policy allows it now: nobody's yes is needed, and none is spent. Whoever was asked and said no is heard all the
-		// same.
-		p.required, p.tally = 0, approval.Tally{}
+		// The policy allows it now: nobody's yes is needed. What was said is spent all the same, and on record; and whoever
+		// was asked and said no is heard.
+		p.required = 0
 		return nil
 	}
 	if p.tally.Sufficient(p.question) {
@@ -266,7 +271,7 @@ func (p *pass) pin() Step {
 	status.Ask = &Ask{Required: p.required, Requested: p.Now, Expiration: p.Now.Add(ttl)}
 	status.ClaimableTime, status.ClaimExpiration = nil, nil
 	status.Message = p.waitingForPeople(0)
-	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: WhyPin}
+	return p.writes(status, WhyPin)
 }
 
 func (p *pass) waitingForPeople(counted int) string {
@@ -297,7 +302,7 @@ func (p *pass) claimed() Step {
 		status.ClaimableTime, status.ClaimExpiration = &now, &until
 		p.counted(&status)
 		status.Message = p.waitingForClaim()
-		return WriteAction{Name: a.Name, UID: a.UID, Status: p.first(status), Why: WhyClaimable}
+		return p.writes(status, WhyClaimable)
 	}
 	if c := p.firstClaim(); c != nil {
 		p.claimID, p.claim = c.ClaimID, &effect.Ref{Name: c.Name, UID: c.UID}
@@ -361,7 +366,7 @@ func (p *pass) decided(state State) Status {
 	e := p.evaluation
 	status.State, status.Reason, status.Message = state, "", ""
 	status.Hash, status.Decision, status.DecisionReason, status.Policy = e.Hash, e.Decision, e.Reason, e.Policy
-	status.Resource, status.Environment = e.Proposal.Resource, e.Proposal.Environment
+	status.Resource, status.Environment, status.RulesHash = e.Proposal.Resource, e.Proposal.Environment, p.World.RulesHash
 	status.Effect = p.effectRef()
 	return status
 }
@@ -389,7 +394,7 @@ func (p *pass) write(status Status, why string, otherwise Step) Step {
 	if p.a.FirstSeq != nil && sameStatus(p.a.Status, status) {
 		return otherwise
 	}
-	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: why}
+	return p.writes(status, why)
 }
 
 // sameStatus compares what a waiting status may change.
@@ -421,7 +426,7 @@ func (p *pass) end(state State, reason decision.Reason, message string) Step {
 	if state == Denied && status.Decision == "" {
 		status.Decision, status.DecisionReason = decision.Deny, reason
 	}
-	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: WhyEnd}
+	return p.writes(status, WhyEnd)
 }
 
 // maxMessage is how many bytes a message may have. What is compared with a stored message must be what would be stored.
@@ -439,10 +444,11 @@ func clip(s string) string {
 	return s[:cut] + "…"
 }
 
-func (p *pass) first(status Status) Status {
+// writes is the write of a status. The first one notes a seq that the receipt of this action is never before.
+func (p *pass) writes(status Status, why string) WriteAction {
 	if status.FirstSeq == nil {
 		seq := p.World.VerifiedSeq
 		status.FirstSeq = &seq
 	}
-	return status
+	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: status, Why: why, tally: p.tally}
 }

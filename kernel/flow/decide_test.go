@@ -327,7 +327,7 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// What is spent on an admission: as many answers as are required, and none where nobody is asked any more.
+// What is spent on an admission: as many answers as were asked for, also where the policy allows it without any by now.
 func TestAdmissionSpendsApprovals(t *testing.T) {
 	asked := anAction("a1").Asked(1).Claimable(noon).Obj()
 	yes, second := anApproval(asked).Obj(), anApproval(asked).By(dave).At(noon.Add(1)).Obj()
@@ -343,8 +343,8 @@ func TestAdmissionSpendsApprovals(t *testing.T) {
 		policy string
 		want   []string
 	}{
-		"the policy asks":   {approving, []string{yes.UID}},
-		"the policy allows": {allowing, nil},
+		"the policy asks":       {approving, []string{yes.UID}},
+		"the policy allows now": {allowing, []string{yes.UID}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			write := expect(t, aPass(asked).Policy(tc.policy).Claims(flow.Cached, claim).Answers(flow.Fresh, second, yes).Effect(flow.Fresh, mine), "admit a1: Admitted").(flow.WriteAction)

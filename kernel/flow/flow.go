@@ -30,6 +30,15 @@ package flow
 
 // Next is the next step for the snapshot's subject.
 func Next(s Snapshot) Step {
+	step := next(s)
+	if w, ok := step.(WriteAction); ok {
+		w.Status.Timeline = told(s, w)
+		return w
+	}
+	return step
+}
+
+func next(s Snapshot) Step {
 	if s.Action.Presence != Unread {
 		return nextAction(s)
 	}

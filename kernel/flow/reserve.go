@@ -187,5 +187,5 @@ func (p *pass) admit() Step {
 	status.Execution = &execution
 	// Guarded by the version of the action that was read: an action is admitted at most once, and whatever ended it
 	// meanwhile wins. If the response is lost, the next pass reads an action that is admitted, or writes this again.
-	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: p.first(status), Why: WhyAdmit}
+	return p.writes(status, WhyAdmit)
 }

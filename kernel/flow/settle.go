@@ -332,7 +332,7 @@ func document(s Snapshot, end ending) receipt.Document {
 		d.ExecutorMode = map[Mode]receipt.Mode{AgentMode: receipt.ModeAgent, OperatorMode: receipt.ModeOperator}[x.Mode]
 		d.ClaimID, d.Token, d.AdmittedTime = x.ClaimID, x.Token, x.Admitted
 		for _, answer := range x.Approvals {
-			d.Approvals = append(d.Approvals, receipt.Approval{Approver: answer.Approver, Groups: answer.Groups, Name: answer.Name, UID: answer.UID, Time: answer.Created, Reason: answer.Reason})
+			d.Approvals = append(d.Approvals, receipt.Approval{Approver: answer.Approver, Groups: answer.Groups, Name: answer.Name, UID: answer.UID, Time: answer.Created, Reason: answer.Reason, RulesHash: answer.RulesHash})
 		}
 		if o := s.Lock.Outcome; o != nil {
 			d.Reporter, d.Error = o.Reporter, o.Error
@@ -344,7 +344,8 @@ func document(s Snapshot, end ending) receipt.Document {
 			d.LateOutcomeName = s.Late.Name
 		}
 	}
-	d.ProposedTime = a.Created
+	d.ProposedTime, d.RulesHash = a.Created, a.RulesHash
+	d.Refused, d.RefusedCount = refusedStatements(s)
 	d.Result, d.Reason, d.Message = resultOf(end.state), end.reason, clip(end.message)
 	return d
 }

@@ -12,6 +12,7 @@ import (
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
 )
 
 // The invariants, by the names under which they are found broken.
@@ -35,6 +36,7 @@ const (
 	invariantVerdict      = "a valid resolution is not refused"
 	invariantItself       = "no action blocks itself"
 	invariantAPI          = "no write is one that the API refuses"
+	invariantTold         = "a timeline tells what happened, once"
 )
 
 // check looks at the whole state.
@@ -71,6 +73,60 @@ func (w *sim) check() {
 		w.checkFailed(e.now())
 	}
 	w.checkReceipts()
+	for _, object := range w.actions {
+		w.checkTimeline(object.now())
+	}
+}
+
+// terminals are the events with which an action ends.
+var terminals = map[flow.State][]timeline.Type{
+	flow.Committed: {timeline.ExecutionCommitted},
+	flow.Failed:    {timeline.ExecutionFailed},
+	flow.Ambiguous: {timeline.ExecutionAmbiguous},
+	flow.Denied:    {timeline.ActionDenied},
+	flow.Blocked:   {timeline.ActionBlocked, timeline.EffectReservationRefused},
+	flow.Expired:   {timeline.ActionExpired},
+}
+
+// checkTimeline holds the events against the state: it began with the proposal, ended once and as the state says, and was
+// admitted once if it was.
+func (w *sim) checkTimeline(a *flow.Action) {
+	if len(a.Timeline) == 0 {
+		if a.FirstSeq != nil {
+			w.fail(invariantTold, "%s has a status and no timeline", a.Name)
+		}
+		return
+	}
+	if first := a.Timeline[0]; first.Type != timeline.ActionProposed || first.Seq != 1 {
+		w.fail(invariantTold, "%s begins with %+v", a.Name, first)
+	}
+	started, consumed := 0, 0
+	var ends []timeline.Type
+	for i, e := range a.Timeline {
+		if i > 0 && e.Seq <= a.Timeline[i-1].Seq {
+			w.fail(invariantTold, "%s: event %d follows %d", a.Name, e.Seq, a.Timeline[i-1].Seq)
+		}
+		switch e.Type {
+		case timeline.ExecutionStarted:
+			started++
+		case timeline.ApprovalConsumed:
+			consumed++
+		}
+		for _, types := range terminals {
+			if slices.Contains(types, e.Type) {
+				ends = append(ends, e.Type)
+			}
+		}
+	}
+	if admitted := a.Execution != nil; admitted != (started == 1) || started > 1 {
+		w.fail(invariantTold, "%s was started %d times, admitted: %t", a.Name, started, admitted)
+	}
+	if a.Execution != nil && consumed != len(a.Execution.Approvals) {
+		w.fail(invariantTold, "%s consumed %d approvals, spent %d", a.Name, consumed, len(a.Execution.Approvals))
+	}
+	if a.State.Terminal() != (len(ends) == 1) || (len(ends) == 1 && !slices.Contains(terminals[a.State], ends[0])) {
+		w.fail(invariantTold, "%s is %s and ended with %v", a.Name, a.State, ends)
+	}
 }
 
 // checkExecutors is I10.

@@ -8,6 +8,7 @@ import (
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/policy"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
 )
 
 // State is where an action stands.
@@ -64,16 +65,18 @@ type Action struct {
 
 // Status is what was concluded about an action. A write of it replaces the whole.
 type Status struct {
-	State           State
-	Reason          decision.Reason
-	Message         string
-	FirstSeq        *int64 // nil: no status was ever written
-	Hash            string
-	Decision        decision.Decision
-	DecisionReason  decision.Reason
-	Resource        *string // that was hashed
-	Environment     string
-	Policy          *policy.Ref
+	State          State
+	Reason         decision.Reason
+	Message        string
+	FirstSeq       *int64 // nil: no status was ever written
+	Hash           string
+	Decision       decision.Decision
+	DecisionReason decision.Reason
+	Resource       *string // that was hashed
+	Environment    string
+	Policy         *policy.Ref
+	// RulesHash is of everything that decides in the namespace, as it was at the decision.
+	RulesHash       string
 	Effect          *EffectRef
 	Ask             *Ask
 	ClaimableTime   *time.Time
@@ -83,6 +86,8 @@ type Status struct {
 	FinishTime      *time.Time
 	// Resolved is set once a resolution settled the effect of this ambiguous action.
 	Resolved *Resolved
+	// Timeline is what happened to it, for people. Next writes it; nothing is decided by it.
+	Timeline []timeline.Event
 }
 
 // EffectRef is the effect an action wants to cause, and the attempt it was admitted for.
@@ -280,6 +285,8 @@ type World struct {
 	AdmissionSince time.Time
 	Limits         Limits
 	Policies       *policy.Set
+	// RulesHash is of everything that decides here: Policies, Limits and Environment.
+	RulesHash string
 	// Accepted is the head a person accepted when the present epoch began, and when; the zero value: the chain was never
 	// broken.
 	Accepted     receipt.Link

@@ -1,11 +1,15 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/receipt"
 )
 
 // Verdict is what the condition Accepted of a statement says. The zero Verdict says nothing yet.
@@ -172,4 +176,32 @@ func JudgeOutcome(a *Action, o Outcome) Verdict {
 		return refused("NotTheAgent", "%s was admitted to %s. This report ended the attempt, but says nothing about it.", a.Name, a.Agent)
 	}
 	return Verdict{}
+}
+
+// refusedStatements are what was said about the action and does not count, as far as this pass has seen it: the oldest of
+// them, and how many there are.
+func refusedStatements(s Snapshot) ([]receipt.Refusal, int64) {
+	a, since := s.Action.Action, s.World.AdmissionSince
+	var all []receipt.Refusal
+	add := func(v Verdict, r receipt.Refusal) {
+		if stored := r.UID != "" && !r.Time.IsZero(); stored && v.Given() && !v.Accepted {
+			r.Reason = v.Reason
+			all = append(all, r)
+		}
+	}
+	for _, answer := range s.Answers.Answers {
+		add(JudgeAnswer(a, answer, s.Answers.Answers, since), receipt.Refusal{Kind: "approval", Name: answer.Name, UID: answer.UID, Speaker: answer.Approver, Time: answer.Created})
+	}
+	for _, c := range s.Claims.Claims {
+		add(JudgeClaim(a, c, since), receipt.Refusal{Kind: "claim", Name: c.Name, UID: c.UID, Speaker: c.Claimant, Time: c.Created})
+	}
+	for _, o := range []*Outcome{s.Lock.Outcome, s.Late} {
+		if o != nil {
+			add(JudgeOutcome(a, *o), receipt.Refusal{Kind: "outcome", Name: o.Name, UID: o.UID, Speaker: o.Reporter, Time: o.Created})
+		}
+	}
+	slices.SortFunc(all, func(a, b receipt.Refusal) int {
+		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Name, b.Name))
+	})
+	return all[:min(len(all), receipt.MaxRefused)], int64(len(all))
 }

@@ -3,6 +3,7 @@ package flow
 import (
 	"time"
 
+	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
@@ -57,6 +58,8 @@ type WriteAction struct {
 	Status    Status
 	// Why is the name of the write in the protocol: hold, pin, wait, claimable, admit, end, finish, resolved.
 	Why string
+	// tally is what people had said when it was decided to write.
+	tally approval.Tally
 }
 
 // WriteEffect creates the record, or replaces its status guarded by the version that was read.

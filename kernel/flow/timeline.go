@@ -1,0 +1,210 @@
+package flow
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/timeline"
+)
+
+// told is the timeline of an action with what a write of its status says. It is derived from the difference the write
+// makes, in this one place, so that no write can be without its events and none has events of another.
+func told(s Snapshot, w WriteAction) []timeline.Event {
+	before := s.subjectOf(w)
+	if before == nil {
+		return w.Status.Timeline
+	}
+	t := telling{s: s, before: before, after: w.Status, tally: w.tally}
+	t.proposed()
+	t.held()
+	t.evaluated()
+	t.people()
+	t.claimable()
+	t.admitted()
+	t.ended()
+	t.resolved()
+	return timeline.Append(before.Timeline, t.events...)
+}
+
+// subjectOf is the action whose status is written, as it was read.
+func (s Snapshot) subjectOf(w WriteAction) *Action {
+	for _, a := range []*Action{s.Action.Action, s.Holder.Action} {
+		if a != nil && a.UID == w.UID {
+			return a
+		}
+	}
+	for i := range s.Key.Actions {
+		if s.Key.Actions[i].UID == w.UID {
+			return &s.Key.Actions[i]
+		}
+	}
+	return nil
+}
+
+// telling is what is told of one write.
+type telling struct {
+	s      Snapshot
+	before *Action
+	after  Status
+	tally  approval.Tally
+	events []timeline.Event
+}
+
+func (t *telling) add(kind timeline.Type, data map[string]string) {
+	t.addAt(t.s.Now, kind, data)
+}
+
+func (t *telling) addAt(at time.Time, kind timeline.Type, data map[string]string) {
+	t.events = append(t.events, timeline.Event{Time: at, Type: kind, Data: data})
+}
+
+func (t *telling) proposed() {
+	if len(t.before.Timeline) == 0 {
+		t.addAt(t.before.Created, timeline.ActionProposed, map[string]string{"action_type": t.before.Type, "agent": t.before.Agent})
+	}
+}
+
+// held tells of a reason to decide nothing for now.
+func (t *telling) held() {
+	if !t.after.State.Terminal() && t.after.Reason != "" && t.after.Reason != t.before.Reason {
+		t.add(timeline.ActionHeld, map[string]string{"reason": string(t.after.Reason)})
+	}
+}
+
+// evaluated tells of each answer of the policies that is another one than before. What is denied before it can be hashed was
+// not shown to them.
+func (t *telling) evaluated() {
+	a, b := t.before.Status, t.after
+	if b.Hash == "" || b.Decision == "" || (a.Decision == b.Decision && a.DecisionReason == b.DecisionReason) {
+		return
+	}
+	t.add(timeline.PolicyEvaluated, map[string]string{"decision": string(b.Decision), "reason": string(b.DecisionReason), "rules_hash": b.RulesHash})
+}
+
+func (t *telling) people() {
+	ask := t.after.Ask
+	if ask == nil {
+		return
+	}
+	if t.before.Ask == nil {
+		t.add(timeline.ApprovalRequested, map[string]string{"required": strconv.Itoa(ask.Required), "expires": stamp(ask.Expiration)})
+	}
+	for _, a := range t.s.Answers.Answers {
+		if refusal := t.tally.Refusals[a.UID]; refusal != approval.Counts && !t.knows(timeline.ApprovalInvalidated, a.Name) {
+			t.add(timeline.ApprovalInvalidated, map[string]string{"reason": snake(string(refusal)), "approval": a.Name, "approver": a.Approver})
+		}
+	}
+	for _, a := range t.tally.Approved {
+		if !t.knows(timeline.ApprovalGranted, a.Name) {
+			t.add(timeline.ApprovalGranted, answered(a))
+		}
+	}
+	if no := t.tally.Denied; no != nil && t.after.Reason == decision.ApprovalDenied {
+		t.add(timeline.ApprovalDenied, answered(*no))
+	}
+	if t.after.Reason == decision.ApprovalExpired && t.after.State == Expired {
+		t.add(timeline.ApprovalExpired, map[string]string{"expires": stamp(ask.Expiration)})
+		t.add(timeline.ApprovalInvalidated, map[string]string{"reason": "expired"})
+	}
+}
+
+// knows reports whether the timeline says this of that approval already.
+func (t *telling) knows(kind timeline.Type, name string) bool {
+	return slices.ContainsFunc(t.before.Timeline, func(e timeline.Event) bool { return e.Type == kind && e.Data["approval"] == name })
+}
+
+func (t *telling) claimable() {
+	now, then := t.after.ClaimableTime, t.before.ClaimableTime
+	if t.after.State != Claimable || now == nil || (then != nil && then.Equal(*now)) {
+		return
+	}
+	data := map[string]string{}
+	if until := t.after.ClaimExpiration; until != nil {
+		data["expires"] = stamp(*until)
+	}
+	t.add(timeline.ActionClaimable, data)
+}
+
+func (t *telling) admitted() {
+	x := t.after.Execution
+	if x == nil || t.before.Execution != nil {
+		return
+	}
+	for _, a := range x.Approvals {
+		t.add(timeline.ApprovalConsumed, answered(a))
+	}
+	attempt := ""
+	if e := t.after.Effect; e != nil && e.Attempt > 0 {
+		attempt = strconv.FormatInt(e.Attempt, 10)
+		at := t.s.Now
+		if r := t.s.Effect.Record; r != nil && r.Status != nil && !r.Status.Transition.IsZero() {
+			at = r.Status.Transition
+		}
+		t.addAt(at, timeline.EffectReserved, map[string]string{"effect_key": e.Key, "attempt": attempt})
+	}
+	if x.Mode == AgentMode {
+		t.add(timeline.ExecutionStarted, map[string]string{"claim_id": x.ClaimID, "attempt": attempt})
+	}
+}
+
+// reservationRefused are the ends that the record of the effect is the reason for.
+var reservationRefused = []decision.Reason{decision.Duplicate, decision.InProgress, decision.AmbiguousEffect, decision.AttemptCeiling, decision.EffectNameCollision}
+
+func (t *telling) ended() {
+	if t.before.State.Terminal() || !t.after.State.Terminal() {
+		return
+	}
+	data := map[string]string{"reason": string(t.after.Reason)}
+	switch t.after.State {
+	case Committed, Observed:
+		t.add(timeline.ExecutionCommitted, data)
+	case Failed:
+		t.add(timeline.ExecutionFailed, data)
+	case Ambiguous:
+		t.add(timeline.ExecutionAmbiguous, data)
+	case Denied:
+		t.add(timeline.ActionDenied, data)
+	case Expired:
+		t.add(timeline.ActionExpired, data)
+	default:
+		if slices.Contains(reservationRefused, t.after.Reason) {
+			if e := t.after.Effect; e != nil {
+				data["effect_key"] = e.Key
+			}
+			t.add(timeline.EffectReservationRefused, data)
+			return
+		}
+		t.add(timeline.ActionBlocked, data)
+	}
+}
+
+func (t *telling) resolved() {
+	r := t.after.Resolved
+	if r == nil || t.before.Resolved != nil {
+		return
+	}
+	t.add(timeline.EffectResolved, map[string]string{"resolved_by": "human", "resolver": r.Resolver, "resolution": r.Name, "result": strings.ToLower(string(r.State))})
+}
+
+func answered(a approval.Answer) map[string]string {
+	return map[string]string{"approval": a.Name, "approver": a.Approver}
+}
+
+// stamp writes a time into data as receipts write it.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// snake turns a word of a condition into one of a document: SelfApproval, self_approval.
+func snake(word string) string {
+	var b strings.Builder
+	for i, r := range word {
+		if i > 0 && r >= 'A' && r <= 'Z' {
+			b.WriteByte('_')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToLower(b.String())
+}
