@@ -9,18 +9,15 @@ import (
 
 // Receipt is the object that stores an entry of the chain. The fields beside the document are copies for columns.
 func Receipt(chain string, e receipt.Entry, d receipt.Document) *v1alpha1.Receipt {
-	o := &v1alpha1.Receipt{
+	c := d.Columns()
+	return &v1alpha1.Receipt{
 		ObjectMeta: metav1.ObjectMeta{Namespace: chain, Name: receipt.Name(chain, e.Seq)},
 		Spec: v1alpha1.ReceiptSpec{
-			Seq: e.Seq, Hash: e.Hash, Document: e.Document, Kind: d.Kind,
-			Result: string(d.Result), Reason: string(d.Reason), ActionType: d.ActionType, ActionName: d.ActionName,
-			EffectName: d.EffectName, Attempt: d.Attempt,
+			Seq: e.Seq, Hash: e.Hash, Document: e.Document, Kind: c.Kind,
+			Result: c.Result, Reason: c.Reason, ActionType: c.ActionType, ActionName: c.ActionName, Agent: c.Agent,
+			EffectName: c.EffectName, Attempt: c.Attempt,
 		},
 	}
-	if d.Principal != nil {
-		o.Spec.Agent = d.Principal.Agent
-	}
-	return o
 }
 
 // Entry reads a Receipt.

@@ -33,6 +33,9 @@ func Line(e Entry) ([]byte, error) {
 // and a Verifier has a name for what is wrong with it. A line without a document, with another member or with a value of
 // another type is refused, because nobody can say what it was meant to prove.
 func ParseLine(b []byte) (Entry, error) {
+	if e, ok := scanLine(b); ok {
+		return e, nil
+	}
 	v, err := canonical.Parse(b)
 	if err != nil {
 		return Entry{}, fmt.Errorf("not a receipt line: %w", err)

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"ctrlrun.dev/operator/kernel/canonical"
 )
 
 // Names of breaks, a closed list.
@@ -21,6 +19,9 @@ const (
 // maxNamedMissing bounds how many missing receipts are reported one by one; after that each gap is one break. A seq is a
 // number anybody can write into a file, and a gap up to 2^63 must not become as many breaks.
 const maxNamedMissing = 10_000
+
+// maxNamedUnread bounds how many unreadable parts a Report names. All of them are counted.
+const maxNamedUnread = 1000
 
 // Break is one thing that is wrong with a chain, and where. Seq is 0 for Unchained, which has no place.
 type Break struct {
@@ -65,6 +66,9 @@ type Options struct {
 	From Link
 	// Head is the last receipt as noted somewhere else. Without it, receipts cut off at the end cannot be missed.
 	Head *Link
+	// Each, if it is set, takes every break as soon as it is found, by seq. Report then has only those that can be said at
+	// the end, HeadMismatch and Unchained, and memory does not grow with what is wrong.
+	Each func(Break)
 }
 
 // Unread is a part of the input that could not be read.
@@ -75,12 +79,14 @@ type Unread struct {
 
 // Report is what a verification found.
 type Report struct {
-	Verdict   Verdict
-	Breaks    []Break // by seq; HeadMismatch and Unchained last
-	Unread    []Unread
-	Unchained int  // receipts without a seq
-	Count     int  // seqs after Options.From that a receipt was found for
-	Head      Link // last receipt found; Options.From if there is none
+	Verdict     Verdict
+	Breaks      []Break // by seq; HeadMismatch and Unchained last; without those that Options.Each took
+	BreakCount  int     // with them
+	Unread      []Unread
+	UnreadCount int  // also of those that are not named in Unread
+	Unchained   int  // receipts without a seq
+	Count       int  // seqs after Options.From that a receipt was found for
+	Head        Link // last receipt found; Options.From if there is none
 }
 
 // Verify judges receipts in any order: of several files, with lines moved or repeated. It does not change entries.
@@ -113,11 +119,15 @@ type Verifier struct {
 	linkable map[string]struct{} // hashes a receipt at here may name as the previous one
 	passed   bool                // the receipt that head names was there
 
-	count     int
-	named     int // missing receipts reported one by one
-	unchained int
-	unread    []Unread
-	breaks    []Break
+	each       func(Break)
+	count      int
+	named      int // missing receipts reported one by one
+	unchained  int
+	unread     []Unread
+	unreadable int
+	breaks     []Break
+	reported   int
+	said       []string // names of breaks reported at here
 }
 
 // place is what was added at one seq: one receipt, unless somebody tampered or several files disagree.
@@ -144,6 +154,7 @@ func NewVerifier(opts Options) *Verifier {
 	return &Verifier{
 		from:     from,
 		head:     opts.Head,
+		each:     opts.Each,
 		here:     place{rows: map[row]struct{}{}, hashes: map[string]struct{}{}},
 		linkable: map[string]struct{}{from.Hash: {}},
 	}
@@ -151,33 +162,39 @@ func NewVerifier(opts Options) *Verifier {
 
 // Unreadable records that a part of the input could not be read, and why.
 func (v *Verifier) Unreadable(where string, err error) {
-	v.unread = append(v.unread, Unread{Where: where, Detail: err.Error()})
+	v.unreadable++
+	if len(v.unread) < maxNamedUnread {
+		v.unread = append(v.unread, Unread{Where: where, Detail: err.Error()})
+	}
 }
 
 // Add judges one receipt. Seqs must not decrease; else the error is an *OrderError and the receipt is not judged.
 // Receipts without a seq may come at any time.
-func (v *Verifier) Add(e Entry) error {
-	if e.Seq < 1 {
+func (v *Verifier) Add(e Entry) error { return v.AddDigest(DigestOf(e)) }
+
+// AddDigest is Add for whoever has to keep receipts until they are in order, and keeps their digests instead.
+func (v *Verifier) AddDigest(d Digest) error {
+	if d.Seq < 1 {
 		v.unchained++
 		return nil
 	}
-	if e.Seq < v.here.seq {
-		return &OrderError{Seq: e.Seq, After: v.here.seq}
+	if d.Seq < v.here.seq {
+		return &OrderError{Seq: d.Seq, After: v.here.seq}
 	}
-	if e.Seq > v.here.seq {
-		v.advance(e.Seq)
+	if d.Seq > v.here.seq {
+		v.advance(d.Seq)
 	}
-	r := row{stored: e.Hash, computed: canonical.Sum([]byte(e.Document))}
+	r := row{stored: d.Stored, computed: d.Computed}
 	if _, repeated := v.here.rows[r]; repeated {
 		return nil
 	}
-	v.judge(e, r)
+	v.judge(d, r)
 	if len(v.here.rows) == 0 {
 		v.here.first = r.hash()
 	}
 	v.here.rows[r] = struct{}{}
 	v.here.hashes[r.hash()] = struct{}{}
-	if v.head != nil && *v.head == (Link{Seq: e.Seq, Hash: r.hash()}) {
+	if v.head != nil && *v.head == (Link{Seq: d.Seq, Hash: r.hash()}) {
 		v.passed = true
 	}
 	return nil
@@ -192,6 +209,7 @@ func (v *Verifier) advance(seq int64) {
 	clear(v.here.rows)
 	clear(v.here.hashes)
 	v.here.seq, v.here.first, v.here.intact = seq, "", 0
+	v.said = v.said[:0]
 	if seq <= v.from.Seq {
 		return
 	}
@@ -215,41 +233,27 @@ func (v *Verifier) end() Link {
 }
 
 // judge reports what is wrong with one receipt and its link.
-func (v *Verifier) judge(e Entry, r row) {
-	intact := true
+func (v *Verifier) judge(d Digest, r row) {
+	intact := d.Fault == ""
 	switch r.stored {
 	case r.computed:
 	case "":
-		v.report(HashMissing, e.Seq, "no hash is stored; the document hashes to %s", r.computed)
+		v.report(HashMissing, d.Seq, "no hash is stored; the document hashes to %s", r.computed)
 	default:
 		intact = false
-		v.report(ContentAltered, e.Seq, "the document hashes to %s, the stored hash is %q", r.computed, r.stored)
+		v.report(ContentAltered, d.Seq, "the document hashes to %s, the stored hash is %q", r.computed, r.stored)
 	}
-
-	var prev string
-	doc, err := open(e.Document)
-	if err != nil {
-		intact = false
-		v.report(ContentAltered, e.Seq, "%v", err)
-	} else {
-		var ok bool
-		if seq, isInteger := integer(doc["seq"]); !isInteger || seq != e.Seq {
-			intact = false
-			v.report(ContentAltered, e.Seq, "the document does not say seq %d", e.Seq)
-		}
-		if prev, ok = doc["prev_hash"].(string); !ok {
-			intact = false
-			v.report(ContentAltered, e.Seq, "the document does not say what its previous hash is")
-		} else {
-			v.judgeLink(e.Seq, r, prev)
-		}
+	if d.Fault != "" {
+		v.report(ContentAltered, d.Seq, "%s", d.Fault)
 	}
-
+	if d.Linked {
+		v.judgeLink(d.Seq, r, d.Prev)
+	}
 	if !intact {
 		return
 	}
 	if v.here.intact++; v.here.intact > 1 {
-		v.report(LinkBroken, e.Seq, "%d different receipts with this seq are intact; a chain has one", v.here.intact)
+		v.report(LinkBroken, d.Seq, "%d different receipts with this seq are intact; a chain has one", v.here.intact)
 	}
 }
 
@@ -269,23 +273,31 @@ func (v *Verifier) judgeLink(seq int64, r row, prev string) {
 
 // report adds a break. One name is said once for one seq, with the first detail.
 func (v *Verifier) report(name string, seq int64, format string, args ...any) {
-	for i := len(v.breaks) - 1; i >= 0 && v.breaks[i].Seq == seq; i-- {
-		if v.breaks[i].Name == name {
+	if seq == v.here.seq {
+		if slices.Contains(v.said, name) {
 			return
 		}
+		v.said = append(v.said, name)
 	}
-	v.breaks = append(v.breaks, Break{Name: name, Seq: seq, Detail: fmt.Sprintf(format, args...)})
+	b := Break{Name: name, Seq: seq, Detail: fmt.Sprintf(format, args...)}
+	v.reported++
+	if v.each != nil {
+		v.each(b)
+		return
+	}
+	v.breaks = append(v.breaks, b)
 }
 
 // Report is the judgement over what was added so far.
 func (v *Verifier) Report() Report {
 	r := Report{
-		Verdict:   Intact,
-		Breaks:    slices.Clone(v.breaks),
-		Unread:    slices.Clone(v.unread),
-		Unchained: v.unchained,
-		Count:     v.count,
-		Head:      v.end(),
+		Verdict:     Intact,
+		Breaks:      slices.Clone(v.breaks),
+		Unread:      slices.Clone(v.unread),
+		UnreadCount: v.unreadable,
+		Unchained:   v.unchained,
+		Count:       v.count,
+		Head:        v.end(),
 	}
 	short := false
 	if detail := v.headMismatch(r.Head); detail != "" {
@@ -295,12 +307,13 @@ func (v *Verifier) Report() Report {
 	if v.unchained > 0 {
 		r.Breaks = append(r.Breaks, Break{Name: Unchained, Detail: fmt.Sprintf("receipts without a seq: %d", v.unchained)})
 	}
+	r.BreakCount = v.reported + len(r.Breaks) - len(v.breaks)
 	switch {
-	case len(r.Unread) > 0:
+	case r.UnreadCount > 0:
 		r.Verdict = Unreadable
-	case short && len(r.Breaks) == 1:
+	case short && r.BreakCount == 1:
 		r.Verdict = Short
-	case len(r.Breaks) > 0:
+	case r.BreakCount > 0:
 		r.Verdict = Broken
 	}
 	return r
