@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"gopkg.in/natefinch/lumberjack.v2"
 
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -32,12 +33,12 @@ const _ = uint(MinMegabytes<<20 - (2*receipt.MaxDocumentBytes + 4096))
 // NewDirectory writes receipts.jsonl and events.jsonl in a directory, each readable by its owner only, rotated to
 // receipts-TIME.jsonl and events-TIME.jsonl. It refuses a directory it cannot write to, and one that another process writes
 // to: two that rotate the same files lose lines.
-func NewDirectory(dir string, rotation Rotation, clusterID string, shared Shared) (*Lines, error) {
+func NewDirectory(dir string, rotation Rotation, clusterID string, log logr.Logger) (*Lines, error) {
 	d, err := openDirectory(dir, rotation)
 	if err != nil {
 		return nil, err
 	}
-	return newLines("files", clusterID, d, shared), nil
+	return newLines("files", clusterID, d, log), nil
 }
 
 // directory is two rotating files.

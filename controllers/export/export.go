@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-logr/logr"
+
 	"ctrlrun.dev/operator/controllers/observe"
 )
 
@@ -23,17 +25,29 @@ type Options struct {
 	ClusterID string
 	// Stdout is where stdout is.
 	Stdout io.Writer
-	Shared
+	Log    logr.Logger
 }
 
 // Sinks are everything an operator exports to.
-type Sinks struct{ all []sink }
+type Sinks struct{ all []Sink }
 
-type sink interface {
+// Sink is an observer that exports.
+type Sink interface {
 	observe.Observer
+	// Name of the sink, in logs and metrics: stdout, files, otlp or kubernetes-events.
+	Name() string
+	// Dropped is how much never reached it, and OnDrop calls f for each.
 	Dropped() uint64
+	OnDrop(f func(sink string))
+	// Close gives it what waits, for as long as ctx lasts.
 	Close(ctx context.Context) error
 }
+
+var (
+	_ Sink = (*Lines)(nil)
+	_ Sink = (*Spans)(nil)
+	_ Sink = (*KubernetesEvents)(nil)
+)
 
 // Open makes the sinks, and refuses what cannot work from the start on: whoever asks for an export has to learn at once that
 // there is none. An error leaves nothing open.
@@ -53,9 +67,9 @@ func Open(ctx context.Context, o Options) (_ *Sinks, err error) {
 		seen[kind] = true
 		switch {
 		case to == "stdout":
-			s.all = append(s.all, NewStdout(o.Stdout, o.ClusterID, o.Shared))
+			s.all = append(s.all, NewStdout(o.Stdout, o.ClusterID, o.Log))
 		case kind == "dir":
-			lines, err := NewDirectory(path, o.Rotation, o.ClusterID, o.Shared)
+			lines, err := NewDirectory(path, o.Rotation, o.ClusterID, o.Log)
 			if err != nil {
 				return nil, err
 			}
@@ -65,7 +79,7 @@ func Open(ctx context.Context, o Options) (_ *Sinks, err error) {
 		}
 	}
 	if o.Traces != nil {
-		spans, err := NewSpans(ctx, *o.Traces, o.ClusterID, o.Shared)
+		spans, err := NewSpans(ctx, *o.Traces, o.ClusterID, o.Log)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientevents "k8s.io/client-go/tools/events"
@@ -47,10 +48,10 @@ const (
 
 // KubernetesEvents tells people what happened, where they look first.
 type KubernetesEvents struct {
+	*Queue[kubernetesEvent]
 	which    string
 	recorder clientevents.EventRecorder
 	pace     flowcontrol.RateLimiter
-	queue    *Queue[kubernetesEvent]
 }
 
 // kubernetesEvent is an Event that is not written yet.
@@ -62,9 +63,9 @@ type kubernetesEvent struct {
 }
 
 // NewKubernetesEvents writes Events by a recorder: which of NotableEvents, AllEvents and NoEvents; empty is NotableEvents.
-func NewKubernetesEvents(recorder clientevents.EventRecorder, which string, shared Shared) *KubernetesEvents {
+func NewKubernetesEvents(recorder clientevents.EventRecorder, which string, log logr.Logger) *KubernetesEvents {
 	k := &KubernetesEvents{which: which, recorder: recorder, pace: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst)}
-	k.queue = NewQueue("kubernetes-events", Limits{Items: 2048, Bytes: 4 << 20, Batch: 1}, k.write, shared)
+	k.Queue = NewQueue("kubernetes-events", Limits{Items: 2048, Bytes: 4 << 20, Batch: 1}, k.write, log)
 	return k
 }
 
@@ -148,11 +149,8 @@ func (k *KubernetesEvents) put(e kubernetesEvent) {
 	if e.note == "" {
 		e.note = e.reason
 	}
-	k.queue.Put(e, 512+len(e.note))
+	k.Put(e, 512+len(e.note))
 }
-
-// Dropped is how many Events were lost, as far as this process knows.
-func (k *KubernetesEvents) Dropped() uint64 { return k.queue.Dropped() }
 
 func (k *KubernetesEvents) write(ctx context.Context, batch []kubernetesEvent) (int, error) {
 	for i, e := range batch {

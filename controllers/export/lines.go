@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"ctrlrun.dev/operator/controllers/observe"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
@@ -44,7 +46,7 @@ type destination interface {
 
 // Lines writes receipts and events as JSON lines.
 type Lines struct {
-	queue     *Queue[record]
+	*Queue[record]
 	to        destination
 	clusterID string
 }
@@ -54,16 +56,16 @@ func lineLimits() Limits {
 	return Limits{Items: 16384, Bytes: 16 << 20, Batch: 1024, Linger: 200 * time.Millisecond}
 }
 
-func newLines(name, clusterID string, to destination, shared Shared) *Lines {
+func newLines(name, clusterID string, to destination, log logr.Logger) *Lines {
 	l := &Lines{to: to, clusterID: clusterID}
-	l.queue = NewQueue(name, lineLimits(), l.writeAll, shared)
+	l.Queue = NewQueue(name, lineLimits(), l.writeAll, log)
 	return l
 }
 
 // NewStdout writes all lines to one stream, such as the process's standard output. A receipt's line has the key document,
 // an event's has the key event_id.
-func NewStdout(w io.Writer, clusterID string, shared Shared) *Lines {
-	return newLines("stdout", clusterID, &plain{w: w}, shared)
+func NewStdout(w io.Writer, clusterID string, log logr.Logger) *Lines {
+	return newLines("stdout", clusterID, &plain{w: w}, log)
 }
 
 // ActionWritten implements observe.Observer.
@@ -78,7 +80,7 @@ func (l *Lines) EffectWritten(observe.EffectWrite) {}
 
 // ReceiptAppended implements observe.Observer.
 func (l *Lines) ReceiptAppended(a observe.ReceiptAppend) {
-	l.queue.Put(record{receipt: &a.Entry}, len(a.Entry.Document)+256)
+	l.Put(record{receipt: &a.Entry}, len(a.Entry.Document)+256)
 	if a.Document.Kind == receipt.KindEvent {
 		l.putEvent(eventOf(a.Document))
 	}
@@ -89,15 +91,12 @@ func (l *Lines) putEvent(e Event) {
 	for k, v := range e.Data {
 		size += len(k) + len(v)
 	}
-	l.queue.Put(record{event: &e}, size)
+	l.Put(record{event: &e}, size)
 }
-
-// Dropped is how many lines were lost.
-func (l *Lines) Dropped() uint64 { return l.queue.Dropped() }
 
 // Close writes what waits, for as long as ctx lasts. A destination whose writer hangs stays open.
 func (l *Lines) Close(ctx context.Context) error {
-	if err := l.queue.Close(ctx); err != nil {
+	if err := l.Queue.Close(ctx); err != nil {
 		return err
 	}
 	return l.to.close()

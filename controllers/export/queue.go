@@ -20,9 +20,9 @@ type Limits struct {
 	Linger time.Duration
 }
 
-// Sink takes a batch and says how many of its items, from the first on, it took. The slice is its own; what the items point
+// Take takes a batch and says how many of its items, from the first on, it took. The slice is its own; what the items point
 // to is not.
-type Sink[T any] func(ctx context.Context, batch []T) (taken int, err error)
+type Take[T any] func(ctx context.Context, batch []T) (taken int, err error)
 
 // Queue is what waits for one sink. Whoever puts something into it never waits.
 //
@@ -30,8 +30,8 @@ type Sink[T any] func(ctx context.Context, batch []T) (taken int, err error)
 type Queue[T any] struct {
 	name   string
 	limits Limits
-	sink   Sink[T]
-	shared Shared
+	take   Take[T]
+	log    logr.Logger
 	ctx    context.Context // of the sink; ended when its time is over
 	cancel context.CancelFunc
 	hurry  chan struct{} // a batch is full, or the queue is closed
@@ -43,6 +43,7 @@ type Queue[T any] struct {
 	closed  bool
 	done    chan struct{} // closed by the last worker of a closed queue
 	dropped uint64
+	onDrop  func(sink string)
 	failed  failure
 }
 
@@ -57,22 +58,15 @@ type failure struct {
 	silent uint64 // batches that failed since
 }
 
-// Shared is what all sinks of an operator have in common.
-type Shared struct {
-	Log logr.Logger
-	// Dropped is called for each item that never reaches the named sink; nil: nobody counts. It must not block.
-	Dropped func(sink string)
-}
-
 // logEvery bounds how often a sink that keeps failing is complained about.
 const logEvery = time.Minute
 
 // NewQueue makes a queue for a sink. The name is that of the sink in logs and metrics.
-func NewQueue[T any](name string, limits Limits, sink Sink[T], shared Shared) *Queue[T] {
+func NewQueue[T any](name string, limits Limits, take Take[T], log logr.Logger) *Queue[T] {
 	limits.Batch = max(limits.Batch, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Queue[T]{
-		name: name, limits: limits, sink: sink, shared: shared, ctx: ctx, cancel: cancel,
+		name: name, limits: limits, take: take, log: log, ctx: ctx, cancel: cancel,
 		hurry: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
@@ -106,6 +100,20 @@ func (q *Queue[T]) wake() {
 	select {
 	case q.hurry <- struct{}{}:
 	default:
+	}
+}
+
+// Name of the sink, in logs and metrics.
+func (q *Queue[T]) Name() string { return q.name }
+
+// OnDrop calls f with the sink's name for each item that never reaches the sink, those of before included. It must not block.
+func (q *Queue[T]) OnDrop(f func(sink string)) {
+	q.mu.Lock()
+	q.onDrop = f
+	before := q.dropped
+	q.mu.Unlock()
+	for range before {
+		f(q.name)
 	}
 }
 
@@ -200,7 +208,7 @@ func (q *Queue[T]) hand(batch []T) (taken int, err error) {
 			taken, err = 0, fmt.Errorf("it panicked: %v", r)
 		}
 	}()
-	return q.sink(q.ctx, batch)
+	return q.take(q.ctx, batch)
 }
 
 func (q *Queue[T]) count(n int) {
@@ -209,12 +217,13 @@ func (q *Queue[T]) count(n int) {
 	}
 	q.mu.Lock()
 	q.dropped += uint64(n)
+	f := q.onDrop
 	q.mu.Unlock()
-	if q.shared.Dropped == nil {
+	if f == nil {
 		return
 	}
 	for range n {
-		q.shared.Dropped(q.name)
+		f(q.name)
 	}
 }
 
@@ -238,5 +247,5 @@ func (q *Queue[T]) complain(err error, lost int) {
 	if quiet {
 		return
 	}
-	q.shared.Log.Error(err, "A sink fails; nothing waits for it, and what it lost can be read from the cluster", "sink", q.name, "lost", lost, "failuresSinceLastMessage", silent)
+	q.log.Error(err, "A sink fails; nothing waits for it, and what it lost can be read from the cluster", "sink", q.name, "lost", lost, "failuresSinceLastMessage", silent)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -84,7 +85,7 @@ type span struct {
 
 // Spans sends traces to a collector.
 type Spans struct {
-	queue    *Queue[span]
+	*Queue[span]
 	make     spans
 	provider *sdktrace.TracerProvider
 	ended    *collector
@@ -92,7 +93,7 @@ type Spans struct {
 }
 
 // NewSpans makes a sink for traces. It connects when there is something to send, so a collector may come and go.
-func NewSpans(ctx context.Context, t Traces, clusterID string, shared Shared) (*Spans, error) {
+func NewSpans(ctx context.Context, t Traces, clusterID string, log logr.Logger) (*Spans, error) {
 	options, err := t.options()
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func NewSpans(ctx context.Context, t Traces, clusterID string, shared Shared) (*
 		sdktrace.WithSpanProcessor(s.ended),
 	)
 	s.make = spans{tracer: s.provider.Tracer("ctrlrun.dev/operator"), clusterID: clusterID, arguments: t.Arguments}
-	s.queue = NewQueue("otlp", Limits{Items: 8192, Bytes: 16 << 20, Batch: 256, Linger: time.Second}, s.send, shared)
+	s.Queue = NewQueue("otlp", Limits{Items: 8192, Bytes: 16 << 20, Batch: 256, Linger: time.Second}, s.send, log)
 	return s, nil
 }
 
@@ -129,10 +130,10 @@ func NewSpans(ctx context.Context, t Traces, clusterID string, shared Shared) (*
 func (s *Spans) ActionWritten(w observe.ActionWrite) {
 	switch {
 	case w.Receipt != nil:
-		s.queue.Put(span{write: w}, weight(w))
+		s.Put(span{write: w}, weight(w))
 	case w.Before.Receipt != nil:
 		for _, e := range w.Events {
-			s.queue.Put(span{write: w, resolved: &e}, weight(w))
+			s.Put(span{write: w, resolved: &e}, weight(w))
 		}
 	}
 }
@@ -149,16 +150,13 @@ func (s *Spans) EffectWritten(observe.EffectWrite) {}
 func (s *Spans) ReceiptAppended(a observe.ReceiptAppend) {
 	switch a.Document.Kind {
 	case receipt.KindEvent, receipt.KindStatusMissing, receipt.KindLedgerAccepted:
-		s.queue.Put(span{receipt: &a.Document}, 4<<10)
+		s.Put(span{receipt: &a.Document}, 4<<10)
 	}
 }
 
-// Dropped is how many spans were lost.
-func (s *Spans) Dropped() uint64 { return s.queue.Dropped() }
-
 // Close sends what waits, for as long as ctx lasts.
 func (s *Spans) Close(ctx context.Context) error {
-	return errors.Join(s.queue.Close(ctx), s.exporter.Shutdown(ctx))
+	return errors.Join(s.Queue.Close(ctx), s.exporter.Shutdown(ctx))
 }
 
 func (s *Spans) send(ctx context.Context, batch []span) (int, error) {
