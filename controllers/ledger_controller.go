@@ -121,7 +121,7 @@ func (r *acceptanceReconciler) accept(ctx context.Context, o *v1alpha1.LedgerAcc
 	epoch++
 	if found != nil {
 		epoch = found.Epoch // as its receipt says, however often this is done again
-	} else if at, _, err = chain.Append(ctx, head, document); err != nil {
+	} else if at, _, err = r.worlds.append(ctx, o.Spec.Ledger, chain, head, document, time.Time{}); err != nil {
 		return ctrl.Result{}, err // taken, or unknown: look again
 	}
 	if l.Status == nil || l.Status.Epoch < epoch {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers/observe"
 	"ctrlrun.dev/operator/kernel/flow"
 )
 
@@ -55,6 +57,12 @@ type Options struct {
 	Clock Clock
 	// Logger. Default: controller-runtime's.
 	Logger logr.Logger
+	// Observers hear of every write, after it was made.
+	Observers []observe.Observer
+	// Registry of the metrics. Default: controller-runtime's.
+	Registry prometheus.Registerer
+	// KubernetesEvents says which events of a timeline become Kubernetes Events: notable, all or none. Default: notable.
+	KubernetesEvents string
 	// Crash is called before and after each write of the protocol with its name. For tests that end the operator there.
 	Crash func(point string)
 }
@@ -166,8 +174,10 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 	checkpoints := newCheckpointer(w)
 	p := &passes{
 		client: mgr.GetClient(), reader: reader, clock: o.Clock, worlds: w,
-		identity: review.Status.UserInfo.Username, appended: checkpoints.Grew, crash: o.Crash,
+		identity: review.Status.UserInfo.Username, crash: o.Crash,
 	}
+	w.appended = checkpoints.Grew
+	w.observer = observe.All(o.Logger.WithName("observe"), o.Observers...)
 	w.recreate = func(ctx context.Context, key types.NamespacedName, effectKey string) error {
 		if _, err := p.runEffect(ctx, key, effectKey); err != nil {
 			return err
@@ -216,7 +226,7 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 	for _, err := range []error{
 		(&actionReconciler{client: c, passes: p}).setup(mgr, many, everything),
 		(&effectReconciler{client: c, passes: p}).setup(mgr, many, everyEffect),
-		approvalJudge().with(c, reader, o.Clock, guard).setup(mgr, "approval", few, func() client.ObjectList { return &v1alpha1.ApprovalList{} }),
+		approvalJudge(w).with(c, reader, o.Clock, guard).setup(mgr, "approval", few, func() client.ObjectList { return &v1alpha1.ApprovalList{} }),
 		claimJudge().with(c, reader, o.Clock, guard).setup(mgr, "claim", few, func() client.ObjectList { return &v1alpha1.ClaimList{} }),
 		outcomeJudge().with(c, reader, o.Clock, guard).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
 		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: policies}).setup(mgr, one),

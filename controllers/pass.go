@@ -19,11 +19,14 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/ledger"
+	"ctrlrun.dev/operator/controllers/observe"
 	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
 )
 
 type runtimeObject = runtime.Object
@@ -53,8 +56,6 @@ type passes struct {
 	worlds *worlds
 	// identity is who this operator is to the apiserver, for what it states itself.
 	identity string
-	// appended is called after each append.
-	appended func(namespace string)
 	// crash is called before and after each write with its name. Tests end the operator there; else it does nothing.
 	crash func(point string)
 }
@@ -461,6 +462,7 @@ func (r *pass) writeAction(ctx context.Context, step flow.WriteAction) error {
 		ctx = bounded
 	}
 	next := target.DeepCopy()
+	before := records.Action(target).Status
 	records.SetActionStatus(next, step.Status, r.s.Now)
 	r.crash("before " + step.Why)
 	err := r.client.Status().Update(ctx, next)
@@ -480,6 +482,7 @@ func (r *pass) writeAction(ctx context.Context, step flow.WriteAction) error {
 		return fmt.Errorf("%s: %w", step.Why, err)
 	}
 	ctrl.LoggerFrom(ctx).V(2).Info("Wrote action", "action", step.Name, "write", step.Why, "state", next.Status.State, "reason", next.Status.Reason)
+	r.tellAction(next, before, step)
 	switch {
 	case target == r.action:
 		r.setAction(next, flow.Fresh)
@@ -533,6 +536,10 @@ func (r *pass) writeEffect(ctx context.Context, step flow.WriteEffect) error {
 	if !step.Create {
 		next = r.effect.DeepCopy()
 	}
+	var before *effect.Status
+	if !step.Create {
+		before = records.Effect(r.effect).Status
+	}
 	next.Status = records.EffectStatus(step.Status)
 	r.crash("before " + step.Why)
 	var err error
@@ -549,6 +556,7 @@ func (r *pass) writeEffect(ctx context.Context, step flow.WriteEffect) error {
 		return fmt.Errorf("%s: %w", step.Why, err)
 	}
 	ctrl.LoggerFrom(ctx).V(2).Info("Wrote effect", "effect", step.Name, "write", step.Why, "state", next.Status.State, "attempt", next.Status.Attempt)
+	r.worlds.observer.EffectWritten(observe.EffectWrite{Object: next, Before: before, After: step.Status, Why: step.Why, Time: r.clock.Now()})
 	r.setEffect(next, flow.Fresh)
 	return nil
 }
@@ -583,7 +591,7 @@ func (r *pass) append(ctx context.Context, step flow.Append) error {
 		return errAgain
 	}
 	r.crash("before receipt")
-	link, document, err := chain.Append(ctx, step.Head, step.Document)
+	link, document, err := r.worlds.append(ctx, r.namespace, chain, step.Head, step.Document, r.settled())
 	r.crash("after receipt")
 	if errors.Is(err, ledger.ErrTaken) {
 		r.s.Chain = flow.ChainRead{}
@@ -592,9 +600,31 @@ func (r *pass) append(ctx context.Context, step flow.Append) error {
 	if err != nil {
 		return err
 	}
-	r.appended(r.namespace)
 	r.s.Chain = flow.ChainRead{Read: true, Identity: document.Identity(), Head: link, Found: &document, FoundLink: link}
 	return nil
+}
+
+// tellAction tells observers of a status that was written.
+func (r *pass) tellAction(next *v1alpha1.Action, before flow.Status, step flow.WriteAction) {
+	write := observe.ActionWrite{
+		Object: next, Before: before, After: step.Status, Why: step.Why, Time: r.clock.Now(),
+		Events: timeline.Since(before.Timeline, step.Status.Timeline),
+	}
+	if step.Why == flow.WhyFinish {
+		write.Receipt = r.s.Chain.Found
+	}
+	r.worlds.observer.ActionWritten(write)
+}
+
+// settled is when what the pass is about was over, the zero time if it is not known.
+func (r *pass) settled() time.Time {
+	if r.effect != nil && r.effect.Status != nil && r.s.Effect.Record != nil && (r.action == nil || r.action.Status.Execution != nil) {
+		return r.s.Effect.Record.Status.Transition
+	}
+	if r.action != nil && r.action.Status.FinishTime != nil {
+		return r.action.Status.FinishTime.Time
+	}
+	return time.Time{}
 }
 
 // judge writes the verdict on a resolution.

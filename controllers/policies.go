@@ -13,6 +13,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/policy"
 )
 
@@ -60,10 +61,34 @@ func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, e
 	return set, nil
 }
 
-// madeSet is a set, and what it was made of.
+// madeSet is a set, and what it was made of. hash is that of the set with limits and environment.
 type madeSet struct {
 	of  string
 	set *policy.Set
+
+	limits      flow.Limits
+	environment string
+	hash        string
+}
+
+// hash of everything that decides in a namespace, computed once for what it is made of.
+func (c *policyCache) hash(namespace string, set *policy.Set, limits flow.Limits, environment string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, ok := c.sets[namespace]
+	ours := ok && known.set == set
+	if ours && known.hash != "" && known.limits == limits && known.environment == environment {
+		return known.hash, nil
+	}
+	hash, err := flow.RulesHash(set, limits, environment)
+	if err != nil {
+		return "", fmt.Errorf("hash the rules of namespace %s: %w", namespace, err)
+	}
+	if ours {
+		known.limits, known.environment, known.hash = limits, environment, hash
+		c.sets[namespace] = known
+	}
+	return hash, nil
 }
 
 // parse judges what is stored, not what the typed fields keep of it.

@@ -32,6 +32,8 @@ type judge[T client.Object] struct {
 	reference func(T) v1alpha1.ObjectReference
 	status    func(T) *v1alpha1.StatementStatus
 	verdict   func(ctx context.Context, j *judge[T], o T, a *flow.Action) (flow.Verdict, error)
+	// note, if there is one, writes what else an accepted statement's status says.
+	note func(ctx context.Context, next T, v flow.Verdict) error
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -52,6 +54,11 @@ func (j *judge[T]) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Re
 	}
 	next := o.DeepCopyObject().(T)
 	records.SetCondition(&j.status(next).Conditions, next.GetGeneration(), j.clock.Now(), v1alpha1.AcceptedCondition, v.Accepted, v.Reason, v.Message)
+	if j.note != nil && v.Accepted {
+		if err := j.note(ctx, next, v); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	return ctrl.Result{}, client.IgnoreNotFound(j.client.Status().Update(ctx, next))
 }
 
@@ -116,11 +123,20 @@ func (j *judge[T]) setup(mgr ctrl.Manager, name string, options controller.Optio
 		Complete(j)
 }
 
-func approvalJudge() *judge[*v1alpha1.Approval] {
+func approvalJudge(w *worlds) *judge[*v1alpha1.Approval] {
 	return &judge[*v1alpha1.Approval]{
 		empty:     func() *v1alpha1.Approval { return &v1alpha1.Approval{} },
 		reference: func(o *v1alpha1.Approval) v1alpha1.ObjectReference { return o.Spec.ActionRef },
-		status:    func(o *v1alpha1.Approval) *v1alpha1.StatementStatus { return &o.Status },
+		status:    func(o *v1alpha1.Approval) *v1alpha1.StatementStatus { return &o.Status.StatementStatus },
+		note: func(ctx context.Context, next *v1alpha1.Approval, v flow.Verdict) error {
+			// One that was spent already says what the admission says of it.
+			if next.Status.RulesHash = v.RulesHash; next.Status.RulesHash != "" {
+				return nil
+			}
+			world, _, err := w.world(ctx, next.Namespace)
+			next.Status.RulesHash = world.RulesHash
+			return err
+		},
 		verdict: func(ctx context.Context, j *judge[*v1alpha1.Approval], o *v1alpha1.Approval, a *flow.Action) (flow.Verdict, error) {
 			all := &v1alpha1.ApprovalList{}
 			if err := j.client.List(ctx, all, client.InNamespace(o.Namespace), client.MatchingFields{byActionUID: string(o.Spec.ActionRef.UID)}); err != nil {

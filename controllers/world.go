@@ -18,6 +18,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/ledger"
+	"ctrlrun.dev/operator/controllers/observe"
 	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
@@ -42,6 +43,9 @@ type worlds struct {
 	retain    func(*v1alpha1.Action)
 	recreate  func(ctx context.Context, key types.NamespacedName, effectKey string) error
 	policies  *policyCache
+	// appended is called after each append, observer hears of every write.
+	appended func(namespace string)
+	observer observe.Observer
 
 	mu     sync.Mutex
 	chains map[string]*openChain
@@ -103,6 +107,9 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 		AdmissionSince: w.admission.Since(),
 		Limits:         limits(settings),
 		Policies:       set,
+	}
+	if world.RulesHash, err = w.policies.hash(name, set, world.Limits, world.Environment); err != nil {
+		return flow.World{}, nil, err
 	}
 	open.mu.Lock()
 	world.Epoch, world.Accepted, world.AcceptedTime = open.epoch, open.accepted, open.acceptedTime
@@ -372,6 +379,28 @@ func (w *worlds) checkpoint(ctx context.Context, namespace string) error {
 	}
 	ctrl.LoggerFrom(ctx).Info("Checkpoint", "namespace", namespace, "seq", head.Seq, "hash", head.Hash, "epoch", epoch)
 	return nil
+}
+
+// append creates a receipt after the head that was folded, and tells who wants to know. settled is when what it is about was
+// over; the zero time: not known.
+func (w *worlds) append(ctx context.Context, namespace string, chain *ledger.Chain, head receipt.Link, document receipt.Document, settled time.Time) (receipt.Link, receipt.Document, error) {
+	link, document, err := chain.Append(ctx, head, document)
+	if err != nil {
+		return receipt.Link{}, document, err
+	}
+	w.appended(namespace)
+	// A document has one rendering, so this is what was stored.
+	entry, err := document.Entry(head)
+	if err != nil {
+		return receipt.Link{}, document, err
+	}
+	now := w.clock.Now()
+	told := observe.ReceiptAppend{Namespace: namespace, Entry: entry, Document: document, Time: now}
+	if !settled.IsZero() {
+		told.Lag = max(0, now.Sub(settled))
+	}
+	w.observer.ReceiptAppended(told)
+	return link, document, nil
 }
 
 type auditKey struct{}

@@ -198,6 +198,11 @@ type ActionStatus struct {
 	// policyRef is the policy that decided.
 	// +optional
 	PolicyRef *PolicyReference `json:"policyRef,omitempty"`
+	// rulesHash is the hash of everything that decides in the namespace, as it was at the decision: the parsed actions of all
+	// policies, the settings and the environment.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	RulesHash string `json:"rulesHash,omitempty"`
 	// effect is the logical effect this Action wants to cause. Absent: its policy names none.
 	// +optional
 	Effect *ActionEffect `json:"effect,omitempty"`
@@ -222,6 +227,28 @@ type ActionStatus struct {
 	// finishTime is when the terminal state was written.
 	// +optional
 	FinishTime *metav1.Time `json:"finishTime,omitempty"`
+	// timeline is what happened to it, in order. Of more than 32 events those in the middle are left out; their numbers are
+	// missing. It is for people: nothing is decided by it.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Timeline []TimelineEvent `json:"timeline,omitempty"`
+}
+
+// TimelineEvent is one thing that happened to an Action.
+type TimelineEvent struct {
+	// seq counts the events of this Action from 1.
+	// +kubebuilder:validation:Minimum=1
+	Seq int64 `json:"seq"`
+	// time by the operator's clock; of the proposal, by the apiserver's.
+	Time metav1.MicroTime `json:"time"`
+	// type is a word of the closed vocabulary, such as EXECUTION_COMMITTED.
+	// +kubebuilder:validation:MaxLength=64
+	Type string `json:"type"`
+	// data of the event, by snake_case key.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Data map[string]string `json:"data,omitempty"`
 }
 
 // ActionDecision is what the policy said.
@@ -347,6 +374,10 @@ type SpentApproval struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason,omitempty"`
+	// rulesHash of everything that decided in the namespace when the approval was accepted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	RulesHash string `json:"rulesHash,omitempty"`
 }
 
 // ActionList is a list of Action.

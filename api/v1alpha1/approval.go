@@ -25,7 +25,7 @@ type Approval struct {
 	Spec ApprovalSpec `json:"spec"`
 	// status says whether it counts.
 	// +optional
-	Status StatementStatus `json:"status,omitempty"`
+	Status ApprovalStatus `json:"status,omitempty"`
 }
 
 // ApprovalDecision is yes or no.
@@ -72,6 +72,15 @@ type ApprovalSpec struct {
 	// claims are what the apiserver knew about the approver at creation. Stamped.
 	// +optional
 	Claims *IdentityClaims `json:"claims,omitempty"`
+}
+
+// ApprovalStatus says whether an approval counts, and by which rules it was accepted.
+type ApprovalStatus struct {
+	StatementStatus `json:",inline"`
+	// rulesHash of everything that decided in the namespace when the approval was accepted.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	RulesHash string `json:"rulesHash,omitempty"`
 }
 
 // StatementStatus says whether a statement counts.

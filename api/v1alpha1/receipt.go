@@ -40,7 +40,7 @@ type ReceiptSpec struct {
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=1048576
 	Document string `json:"document"`
-	// kind of the document: action, resolution, status-missing, ledger-accepted.
+	// kind of the document: action, resolution, status-missing, ledger-accepted, event.
 	// +kubebuilder:validation:MaxLength=64
 	Kind string `json:"kind"`
 	// result of an action, or of a resolution.

@@ -18,6 +18,7 @@ import (
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/policy"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
 )
 
 var decisions = map[decision.Decision]v1alpha1.ActionDecision{
@@ -78,6 +79,10 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 		DecisionReason: decision.Reason(s.DecisionReason),
 		Resource:       s.Resource,
 		Environment:    s.Environment,
+		RulesHash:      s.RulesHash,
+	}
+	for _, e := range s.Timeline {
+		out.Timeline = append(out.Timeline, timeline.Event{Seq: e.Seq, Time: e.Time.Time, Type: timeline.Type(e.Type), Data: e.Data})
 	}
 	if out.State == "" {
 		out.State = flow.Pending
@@ -108,7 +113,7 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 			out.Execution.Claim = &effect.Ref{Name: x.ClaimRef.Name, UID: string(x.ClaimRef.UID)}
 		}
 		for _, p := range x.Approvals {
-			out.Execution.Approvals = append(out.Execution.Approvals, approval.Answer{Name: p.Name, UID: string(p.UID), Approver: p.Approver, Groups: p.Groups, Created: p.Time.Time, Reason: p.Reason, Approved: true})
+			out.Execution.Approvals = append(out.Execution.Approvals, approval.Answer{Name: p.Name, UID: string(p.UID), Approver: p.Approver, Groups: p.Groups, Created: p.Time.Time, Reason: p.Reason, RulesHash: p.RulesHash, Approved: true})
 		}
 	}
 	if r := s.ReceiptRef; r != nil {
@@ -137,6 +142,10 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 		DecisionReason: string(s.DecisionReason),
 		Resource:       s.Resource,
 		Environment:    s.Environment,
+		RulesHash:      s.RulesHash,
+	}
+	for _, e := range s.Timeline {
+		n.Timeline = append(n.Timeline, v1alpha1.TimelineEvent{Seq: e.Seq, Time: metav1.NewMicroTime(e.Time), Type: string(e.Type), Data: e.Data})
 	}
 	if p := s.Policy; p != nil {
 		n.PolicyRef = &v1alpha1.PolicyReference{Name: p.Name, Generation: p.Generation, RulesHash: p.RulesHash, Version: p.Version}
@@ -157,7 +166,7 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 			n.Execution.ClaimRef = &v1alpha1.ObjectReference{Name: x.Claim.Name, UID: types.UID(x.Claim.UID)}
 		}
 		for _, a := range x.Approvals {
-			n.Execution.Approvals = append(n.Execution.Approvals, v1alpha1.SpentApproval{Name: a.Name, UID: types.UID(a.UID), Approver: a.Approver, Groups: a.Groups, Time: metav1.NewTime(a.Created), Reason: a.Reason})
+			n.Execution.Approvals = append(n.Execution.Approvals, v1alpha1.SpentApproval{Name: a.Name, UID: types.UID(a.UID), Approver: a.Approver, Groups: a.Groups, Time: metav1.NewTime(a.Created), Reason: a.Reason, RulesHash: a.RulesHash})
 		}
 	}
 	if r := s.Receipt; r != nil {

@@ -15,6 +15,7 @@ func Approval(o *v1alpha1.Approval) approval.Answer {
 		Name: o.Name, UID: string(o.UID),
 		ActionUID: string(o.Spec.ActionRef.UID), ActionType: o.Spec.ActionType, Hash: o.Spec.ActionHash, Key: o.Spec.EffectKey,
 		Approved: o.Spec.Decision == v1alpha1.Approved, Approver: o.Spec.Approver, Reason: o.Spec.Reason, Created: o.CreationTimestamp.Time,
+		RulesHash: o.Status.RulesHash,
 	}
 	if o.Spec.Claims != nil {
 		a.Groups = o.Spec.Claims.Groups

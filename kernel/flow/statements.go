@@ -17,6 +17,8 @@ type Verdict struct {
 	Accepted bool
 	Reason   string
 	Message  string
+	// RulesHash of an approval that was spent: the rules it was accepted under.
+	RulesHash string
 }
 
 // Given reports whether there is a verdict.
@@ -42,7 +44,9 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 	if a.Execution != nil {
 		for _, spent := range a.Execution.Approvals {
 			if spent.UID == answer.UID {
-				return accepted("It was spent by the admission of %s.", a.Name)
+				v := accepted("It was spent by the admission of %s.", a.Name)
+				v.RulesHash = spent.RulesHash
+				return v
 			}
 		}
 	}

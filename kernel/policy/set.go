@@ -141,6 +141,20 @@ func NewSet(sources []Source) *Set {
 	return s
 }
 
+// Rules are what the set decides by, as canonical values: each action's entry as it was written, and of those that are
+// denied because policies contradict each other or are invalid, which of the two.
+func (s *Set) Rules() (actions, refused map[string]any) {
+	actions, refused = map[string]any{}, map[string]any{}
+	for name, slot := range s.slots {
+		if slot.reason != "" {
+			refused[name] = string(slot.reason)
+			continue
+		}
+		actions[name] = slot.entry.canonical
+	}
+	return actions, refused
+}
+
 // differences are the keys in which two entries differ.
 func differences(a, b Entry) []string {
 	keys := maps.Clone(a.canonical)

@@ -350,14 +350,37 @@ var _ = Describe("an approval", func() {
 			expectRefused(s.claim(s.agent, a), v1alpha1.ReasonActionFinished)
 		})
 
-		It("which now allows: nobody's answer is spent", func() {
+		It("which now allows: nobody is needed, and what was said is on record", func() {
 			s := newScene()
-			a, _ := s.approved(unique("txn"))
+			a, yes := s.approved(unique("txn"))
 			s.policy("payments", head+`"decision": "allow"}}`)
 			s.claim(s.agent, a)
 			a = s.reaches(a, v1alpha1.ActionAdmitted)
-			Expect(a.Status.Execution.Approvals).To(BeEmpty())
+			Expect(a.Status.Execution.Approvals).To(HaveLen(1))
 			Expect(a.Status.Decision).To(Equal(v1alpha1.DecisionAllow))
+			s.report(s.agent, a, v1alpha1.OutcomeCommitted)
+			d := s.receiptOf(s.reaches(a, v1alpha1.ActionCommitted))
+			Expect(d.Decision).To(Equal(decision.Allow))
+			Expect(d.Approvals).To(HaveLen(1))
+			Expect(d.Approvals[0].UID).To(Equal(string(yes.UID)))
+			Expect(d.Approvals[0].RulesHash).To(And(HavePrefix("sha256:"), Not(Equal(d.RulesHash))))
+		})
+
+		It("which still asks, but is another one: the receipt names both", func() {
+			s := newScene()
+			a, yes := s.approved(unique("txn"))
+			asked := a.Status.RulesHash
+			s.policy("payments", head+`"decision": "approve"}, "stripe.payout": {"decision": "deny"}}`)
+			s.claim(s.agent, a)
+			a = s.reaches(a, v1alpha1.ActionAdmitted)
+			Expect(a.Status.RulesHash).To(And(HavePrefix("sha256:"), Not(Equal(asked))))
+			Expect(a.Status.Execution.Approvals[0].RulesHash).To(Equal(asked))
+			s.report(s.agent, a, v1alpha1.OutcomeCommitted)
+			d := s.receiptOf(s.reaches(a, v1alpha1.ActionCommitted))
+			Expect(d.RulesHash).To(Equal(a.Status.RulesHash))
+			Expect(d.Approvals[0].RulesHash).To(Equal(asked))
+			expectAccepted(yes)
+			Expect(yes.Status.RulesHash).To(Equal(asked), "the approval says itself what it was accepted under")
 		})
 
 		It("which now allows what people were asked about: it waits for a process alone", func() {
