@@ -68,9 +68,10 @@ type Report struct {
 	Denied  map[string]int64 `json:"denied"`
 	Expired map[string]int64 `json:"expired"`
 	Blocked map[string]int64 `json:"blocked"`
-	// Ambiguous: outcomes nobody knew when they were recorded, by cause. Lost records (status_missing) are among them, which
-	// are no actions.
+	// Ambiguous: the actions whose outcome nobody knew when they ended, by cause.
 	Ambiguous map[string]int64 `json:"ambiguous"`
+	// LostRecords: records of effects that were lost, so that the effect is ambiguous, whatever its actions were.
+	LostRecords int64 `json:"lostRecords"`
 	// Resolutions: what people said about them later.
 	Resolutions Resolutions `json:"resolutions"`
 	// Approvals: what people answered.
@@ -97,6 +98,8 @@ type Approvals struct {
 	Denied int64 `json:"denied"`
 	// Expired: actions that ended because not enough people answered in time.
 	Expired int64 `json:"expired"`
+	// Refused: approvals that did not count, as far as receipts list them (receipt.MaxRefused statements an action).
+	Refused int64 `json:"refused"`
 	// Seconds from the proposal to each approval that counted; nil without any.
 	Seconds *Waiting `json:"seconds"`
 }
@@ -165,7 +168,7 @@ func (c *Counter) Add(d receipt.Document) {
 		}
 		r.Resolutions.NotExecuted++
 	case receipt.KindStatusMissing:
-		count(r.Ambiguous, string(cmp.Or(d.Reason, decision.StatusMissing)))
+		r.LostRecords++
 	}
 }
 
@@ -193,6 +196,11 @@ func (c *Counter) action(d receipt.Document) {
 		r.Approvals.Denied++
 	case decision.ApprovalExpired:
 		r.Approvals.Expired++
+	}
+	for _, refusal := range d.Refused {
+		if refusal.Kind == "approval" {
+			r.Approvals.Refused++
+		}
 	}
 	for _, a := range d.Approvals {
 		r.Approvals.Given++

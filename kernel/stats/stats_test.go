@@ -32,6 +32,7 @@ func TestEveryNumber(t *testing.T) {
 	c := New(Options{})
 	byDecision := ended(decision.Denied, "")
 	byDecision.DecisionReason = "rule[2]"
+	byDecision.Refused = []receipt.Refusal{{Kind: "approval"}, {Kind: "claim"}, {Kind: "approval"}}
 	for _, d := range []receipt.Document{
 		ended(decision.Committed, ""),
 		approved(ended(decision.Committed, ""), 10*time.Second, 20*time.Second),
@@ -64,9 +65,10 @@ func TestEveryNumber(t *testing.T) {
 		Denied:      map[string]int64{"unknown_action": 1, "rule[2]": 1, "approval_denied": 1},
 		Expired:     map[string]int64{"approval_expired": 1, "not_claimed": 1, "not_after": 1},
 		Blocked:     map[string]int64{"duplicate": 1, "ambiguous": 1},
-		Ambiguous:   map[string]int64{"lease_lapsed": 1, "reported_unknown": 2, "status_missing": 1},
+		Ambiguous:   map[string]int64{"lease_lapsed": 1, "reported_unknown": 2},
+		LostRecords: 1,
 		Resolutions: Resolutions{Committed: 1, NotExecuted: 2},
-		Approvals:   Approvals{Given: 2, Denied: 1, Expired: 1},
+		Approvals:   Approvals{Given: 2, Denied: 1, Expired: 1, Refused: 2},
 		Rows:        []Row{{Name: "stripe.refund", Actions: 14, Committed: 2, Failed: 1, Ambiguous: 3, Denied: 3, Expired: 3, Blocked: 2}},
 	}
 	if !reflect.DeepEqual(got, want) {

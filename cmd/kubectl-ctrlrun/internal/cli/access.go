@@ -27,9 +27,11 @@ func candidates(actionType string) []string {
 	return names
 }
 
-// may asks the apiserver whether we have a right. It asks for the session's namespace.
+// may asks the apiserver whether we have a right. It asks for the session's namespace, if attributes name no other.
 func (s *session) may(ctx context.Context, attributes authorizationv1.ResourceAttributes) (bool, error) {
-	attributes.Namespace = s.Namespace()
+	if attributes.Namespace == "" {
+		attributes.Namespace = s.Namespace()
+	}
 	attributes.Group = v1alpha1.GroupVersion.Group
 	review := &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes},
@@ -60,8 +62,13 @@ func (v verdict) String() string {
 // mayOn asks for everything a statement about an action type needs: create on the statement's kind, and for the verbs of
 // people the verb on the type. `kubectl auth can-i` cannot be asked: it loses the group of a virtual resource.
 func (s *session) mayOn(ctx context.Context, verb, actionType string) (verdict, error) {
+	return s.mayOnIn(ctx, s.Namespace(), verb, actionType)
+}
+
+// mayOnIn is mayOn in another namespace than the session's.
+func (s *session) mayOnIn(ctx context.Context, namespace, verb, actionType string) (verdict, error) {
 	right := rights[verb]
-	ok, err := s.may(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: right.statement})
+	ok, err := s.may(ctx, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: right.statement})
 	if err != nil {
 		return verdict{}, err
 	}
@@ -72,7 +79,7 @@ func (s *session) mayOn(ctx context.Context, verb, actionType string) (verdict, 
 		return verdict{allowed: true}, nil
 	}
 	for _, name := range candidates(actionType) {
-		ok, err := s.may(ctx, authorizationv1.ResourceAttributes{Verb: right.verb, Resource: typesResource, Name: name})
+		ok, err := s.may(ctx, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: right.verb, Resource: typesResource, Name: name})
 		if err != nil {
 			return verdict{}, err
 		}

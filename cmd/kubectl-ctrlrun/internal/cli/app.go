@@ -60,7 +60,7 @@ func newRoot(streams genericiooptions.IOStreams, version string) *cobra.Command 
 		a.pendingCommand(), a.approveCommand(), a.denyCommand(), a.resolveCommand(), a.whoCanCommand(), a.canICommand(),
 		a.whoamiCommand(), a.ledgerCommand())
 	addGroup(root, "read", "See what happened:",
-		a.actionsCommand(), a.effectsCommand(), a.receiptsCommand(), a.inspectCommand())
+		a.actionsCommand(), a.effectsCommand(), a.receiptsCommand(), a.inspectCommand(), a.statsCommand())
 	addGroup(root, "offline", "Without a cluster:",
 		a.initCommand(), a.policyCommand(), a.lintAlias(), a.evaluateCommand(), a.hashCommand(), a.tokenCommand(), a.nameCommand(),
 		a.patternCommand())

@@ -19,12 +19,15 @@ func (a *app) effectsCommand() *cobra.Command {
 	var everywhere bool
 	objects := newObjectFlags()
 	cmd := &cobra.Command{
-		Use:     "effects",
-		Short:   "List effects and what is known of them",
-		Example: "  kubectl ctrlrun effects --state Ambiguous -A",
+		Use:   "effects",
+		Short: "List effects and what is known of them",
+		Long: "List effects and what is known of them.\n\n-o jsonl writes one line of JSON for each, with what one needs in order to find out what became of it: key, token, agent,\n" +
+			"cause, receipt. Add result, reason and evidence to each line, and resolve -f takes them all at once.",
+		Example: "  kubectl ctrlrun effects --state Ambiguous -A\n  kubectl ctrlrun effects --state Ambiguous -o jsonl > todo.jsonl",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := objects.check(); err != nil {
+			lines := *objects.print.OutputFormat == jsonlFormat
+			if err := objects.check(); err != nil && !lines {
 				return err
 			}
 			chosen, err := oneOf("state", state, effectStates)
@@ -39,7 +42,10 @@ func (a *app) effectsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !objects.table() {
+			if lines && len(list.Items) > 0 {
+				return a.printEffectLines(cmd.Context(), s, list.Items)
+			}
+			if !lines && !objects.table() {
 				return objects.object(a, s.kube.Scheme(), list)
 			}
 			if len(list.Items) == 0 {
@@ -52,6 +58,7 @@ func (a *app) effectsCommand() *cobra.Command {
 	cmd.Flags().StringVar(&state, "state", "", "only in this state: "+strings.Join(effectStates, ", "))
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "of all namespaces")
 	objects.addTo(cmd)
+	cmd.Flags().Lookup("output").Usage += " Also jsonl: a line of JSON for each effect."
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(effectStates, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

@@ -178,7 +178,7 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 		}
 		h.flush()
 	}
-	receipts, err := s.receiptsOf(ctx, effect.Name)
+	receipts, err := s.receiptsOf(ctx, effect)
 	if err != nil {
 		a.note("its receipts cannot be read: %s", oneLine(err.Error()))
 		return nil
@@ -194,11 +194,12 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 }
 
 // receiptsOf are the receipts of one effect, in the order of the chain.
-func (s *session) receiptsOf(ctx context.Context, effectName string) ([]v1alpha1.Receipt, error) {
+func (s *session) receiptsOf(ctx context.Context, effect *v1alpha1.Effect) ([]v1alpha1.Receipt, error) {
 	var receipts []v1alpha1.Receipt
-	err := s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
-		receipts = append(receipts, *r)
+	var page v1alpha1.ReceiptList
+	err := s.eachPage(ctx, &page, func() error {
+		receipts = append(receipts, page.Items...)
 		return nil
-	}, kube.MatchingFields{"spec.effectName": effectName})
+	}, kube.InNamespace(effect.Namespace), kube.MatchingFields{"spec.effectName": effect.Name})
 	return receipts, err
 }

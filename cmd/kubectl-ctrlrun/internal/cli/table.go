@@ -11,8 +11,10 @@ import (
 type table struct{ w *tabwriter.Writer }
 
 // table starts a table with a header, as kubectl prints it.
-func (a *app) table(header ...string) table {
-	t := table{w: tabwriter.NewWriter(a.streams.Out, 6, 4, 3, ' ', 0)}
+func (a *app) table(header ...string) table { return a.tableOn(a.streams.Out, header...) }
+
+func (a *app) tableOn(w io.Writer, header ...string) table {
+	t := table{w: tabwriter.NewWriter(w, 6, 4, 3, ' ', 0)}
 	t.row(header...)
 	return t
 }

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+)
+
+const jsonlFormat = "jsonl"
+
+// effectLine is what somebody needs in order to find out what became of an effect: one line of `effects -o jsonl`. With
+// result, reason and evidence added it is one line of `resolve -f`. A member that does not apply is left out.
+type effectLine struct {
+	Effect     string                 `json:"effect"`
+	Key        string                 `json:"key"`
+	Namespace  string                 `json:"namespace"`
+	Attempt    int64                  `json:"attempt,omitempty"`
+	ActionType string                 `json:"actionType,omitempty"`
+	Action     string                 `json:"action,omitempty"`
+	Agent      string                 `json:"agent,omitempty"`
+	User       string                 `json:"user,omitempty"`
+	State      v1alpha1.EffectState   `json:"state"`
+	Cause      v1alpha1.EffectCause   `json:"cause,omitempty"`
+	Since      string                 `json:"since,omitempty"`
+	Token      string                 `json:"token,omitempty"`
+	Receipt    string                 `json:"receipt,omitempty"`
+	Hash       string                 `json:"receiptHash,omitempty"`
+	Late       v1alpha1.OutcomeResult `json:"lateOutcome,omitempty"`
+}
+
+func lineOf(effect *v1alpha1.Effect, quoted *quotedReceipt) effectLine {
+	status := effectStatus(effect)
+	line := effectLine{
+		Effect: effect.Name, Key: effect.Spec.Key, Namespace: effect.Namespace, Attempt: status.Attempt, ActionType: status.ActionType,
+		State: status.State, Cause: status.Cause, Token: status.Token,
+	}
+	if !status.LastTransitionTime.IsZero() {
+		line.Since = status.LastTransitionTime.UTC().Format(time.RFC3339)
+	}
+	if holder := status.Holder; holder != nil {
+		line.Action, line.Agent, line.User = holder.Name, holder.Agent, holder.User
+	}
+	if late := status.LateOutcomeRef; late != nil {
+		line.Late = late.Result
+	}
+	if quoted != nil {
+		line.Receipt, line.Hash = quoted.ref.Name, quoted.ref.Hash
+		if line.ActionType == "" {
+			line.ActionType = quoted.actionType
+		}
+	}
+	return line
+}
+
+// printEffectLines writes one line of JSON for each effect. An ambiguous effect whose receipt is not written yet has none in
+// its line.
+func (a *app) printEffectLines(ctx context.Context, s *session, effects []v1alpha1.Effect) error {
+	quotes := s.quotes()
+	for i := range effects {
+		var quoted *quotedReceipt
+		if effectStatus(&effects[i]).State == v1alpha1.EffectAmbiguous {
+			var err error
+			quoted, err = quotes.of(ctx, &effects[i])
+			if err != nil && exit.Of(err) != exit.Waiting {
+				return err
+			}
+		}
+		if err := a.printLine(lineOf(&effects[i], quoted)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printLine writes a value as one line of JSON. Keys may hold < > and &, which Go would write as \u003c; people compare them.
+func (a *app) printLine(value any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return err
+	}
+	_, err := a.streams.Out.Write(b.Bytes())
+	return err
+}
+
+// quotedReceipt is what a Resolution takes from the receipt that says the attempt is ambiguous.
+type quotedReceipt struct {
+	ref        v1alpha1.ReceiptReference
+	actionType string
+}
+
+// quotes finds the ambiguous receipts of many effects. The Action of an ambiguous effect is kept and names its receipt, so one
+// list of Actions answers for nearly all of them; to look for each effect among all receipts would be slow.
+type quotes struct {
+	session *session
+	read    map[string]bool // namespaces
+	actions map[types.UID]*v1alpha1.Action
+}
+
+func (s *session) quotes() *quotes {
+	return &quotes{session: s, read: map[string]bool{}, actions: map[types.UID]*v1alpha1.Action{}}
+}
+
+func (q *quotes) of(ctx context.Context, effect *v1alpha1.Effect) (*quotedReceipt, error) {
+	if err := q.readActions(ctx, effect.Namespace); err != nil {
+		return nil, err
+	}
+	status := effectStatus(effect)
+	if status.Holder != nil && status.Loss == nil {
+		action := q.actions[status.Holder.UID]
+		if action != nil && action.Status.ReceiptRef != nil && action.Status.Effect != nil && action.Status.Effect.Attempt == status.Attempt {
+			return &quotedReceipt{ref: *action.Status.ReceiptRef, actionType: action.Spec.ActionType}, nil
+		}
+	}
+	found, err := q.session.ambiguousReceipt(ctx, effect)
+	if err != nil {
+		return nil, err
+	}
+	return &quotedReceipt{ref: v1alpha1.ReceiptReference{Name: found.Name, Seq: found.Spec.Seq, Hash: found.Spec.Hash}, actionType: found.Spec.ActionType}, nil
+}
+
+// readActions reads the ambiguous Actions of a namespace once. Somebody who may not read them is answered from the receipts.
+func (q *quotes) readActions(ctx context.Context, namespace string) error {
+	if q.read[namespace] {
+		return nil
+	}
+	q.read[namespace] = true
+	var page v1alpha1.ActionList
+	err := q.session.eachPage(ctx, &page, func() error {
+		for i := range page.Items {
+			q.actions[page.Items[i].UID] = page.Items[i].DeepCopy()
+		}
+		return nil
+	}, kube.InNamespace(namespace), kube.MatchingFields{"status.state": string(v1alpha1.ActionAmbiguous)})
+	if exit.Of(err) == exit.Refused {
+		return nil
+	}
+	return err
+}
