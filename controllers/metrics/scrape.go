@@ -1,0 +1,163 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/flow"
+)
+
+// scrapeTimeout bounds a scrape that comes before the caches are filled: it is answered without what they hold.
+const scrapeTimeout = 2 * time.Second
+
+// collectCaches tells what waits.
+func (m *Metrics) collectCaches(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	// Nothing is changed below, and copying everything that waits for each scrape would cost more than all the rest.
+	unfinished := &v1alpha1.ActionList{}
+	if err := m.cache.List(ctx, unfinished, client.UnsafeDisableDeepCopy); err == nil {
+		m.collectActions(to, unfinished.Items)
+	}
+	open := &v1alpha1.EffectList{}
+	if err := m.cache.List(ctx, open, client.UnsafeDisableDeepCopy); err == nil {
+		m.collectEffects(to, open.Items)
+	}
+}
+
+func (m *Metrics) collectActions(to chan<- prometheus.Metric, items []v1alpha1.Action) {
+	states, held := zero(actionStates()), zero(holds())
+	var waiting, over oldest
+	for i := range items {
+		o := &items[i]
+		if o.Labels[v1alpha1.CanaryLabel] != "" || o.Status.ReceiptRef != nil {
+			continue
+		}
+		state := flow.State(o.Status.State)
+		if state == "" {
+			state = flow.Pending
+		}
+		states[word(state, actionStates())]++
+		if why := word(decision.Reason(o.Status.Reason), holds()); why != noWord && why != other && !state.Terminal() {
+			held[why]++
+		}
+		switch {
+		case state == flow.AwaitingApproval && o.Status.Approval != nil:
+			waiting.add(o.Status.Approval.RequestTime.Time)
+		case state == flow.Admitted && o.Status.Execution != nil:
+			over.add(o.Status.Execution.LeaseExpirationTime.Time)
+		case state.Terminal() && o.Status.FinishTime != nil:
+			over.add(o.Status.FinishTime.Time)
+		}
+	}
+	m.each(to, actions, states)
+	m.each(to, actionsHeld, held)
+	m.gauge(to, approvalsWaiting, states[string(flow.AwaitingApproval)])
+	m.gauge(to, approvalWaitingOldest, waiting.age(m.clock()))
+	m.gauge(to, receiptMissingOldest, over.age(m.clock()))
+}
+
+func (m *Metrics) collectEffects(to chan<- prometheus.Metric, items []v1alpha1.Effect) {
+	states := zero(unsettled())
+	var ambiguous oldest
+	for i := range items {
+		o := &items[i]
+		if o.Labels[v1alpha1.CanaryLabel] != "" {
+			continue
+		}
+		if o.Status == nil {
+			// It lost its status: the next write makes it Ambiguous.
+			states[string(effect.Ambiguous)]++
+			continue
+		}
+		state := effect.State(o.Status.State)
+		if _, ok := states[string(state)]; !ok {
+			continue
+		}
+		states[string(state)]++
+		if state == effect.Ambiguous {
+			ambiguous.add(o.Status.LastTransitionTime.Time)
+		}
+	}
+	m.each(to, effects, states)
+	m.gauge(to, effectAmbiguousOldest, ambiguous.age(m.clock()))
+}
+
+// collectGuards tells what may forbid deciding.
+func (m *Metrics) collectGuards(to chan<- prometheus.Metric) {
+	g := m.guards
+	if g.AdmissionHeld != nil {
+		held := 0.0
+		if _, yes := g.AdmissionHeld(); yes {
+			held = 1
+		}
+		m.gauge(to, admissionHeld, held)
+	}
+	if g.Freshness != nil {
+		m.gauge(to, freshnessAge, seconds(g.Freshness()))
+	}
+	if g.ClockOffset != nil {
+		if low, high, measured := g.ClockOffset(); measured {
+			m.gauge(to, clockOffset, (low + (high-low)/2).Seconds())
+			m.gauge(to, clockOffsetBound, ((high - low) / 2).Seconds())
+		}
+	}
+	if g.Chains != nil {
+		for namespace, seq := range g.Chains() {
+			// Every namespace of a cluster may be open; those without a receipt do not use the product.
+			if seq > 0 {
+				m.gauge(to, chainSeq, float64(seq), namespace)
+			}
+		}
+	}
+	if g.HeldNamespaces != nil {
+		for namespace, why := range g.HeldNamespaces() {
+			m.gauge(to, namespaceHeld, 1, namespace, word(decision.Reason(why), holds()))
+		}
+	}
+	if g.Version != "" {
+		m.gauge(to, buildInfo, 1, g.Version)
+	}
+}
+
+// oldest of several times.
+type oldest struct{ time time.Time }
+
+func (o *oldest) add(t time.Time) {
+	if !t.IsZero() && (o.time.IsZero() || t.Before(o.time)) {
+		o.time = t
+	}
+}
+
+// age is 0 if there was no time, or none that has come yet.
+func (o *oldest) age(now time.Time) float64 {
+	if o.time.IsZero() {
+		return 0
+	}
+	return seconds(now.Sub(o.time))
+}
+
+// zero counts nothing for each word, so that a word that nothing has is shown as 0.
+func zero[W ~string](words []W) map[string]float64 {
+	counts := make(map[string]float64, len(words))
+	for _, w := range words {
+		counts[string(w)] = 0
+	}
+	return counts
+}
+
+func (m *Metrics) each(to chan<- prometheus.Metric, name string, values map[string]float64) {
+	for label, value := range values {
+		m.gauge(to, name, value, label)
+	}
+}
+
+func (m *Metrics) gauge(to chan<- prometheus.Metric, name string, value float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(m.descs[name], prometheus.GaugeValue, value, labels...)
+}
