@@ -39,6 +39,8 @@ type Request struct {
 	Name string
 	// Unclaimed proposes without saying that this process will execute. Whoever executes makes a Claim.
 	Unclaimed bool
+	// Trace is the trace this is a part of, or nothing.
+	Trace TraceContext
 }
 
 const (
@@ -122,7 +124,7 @@ func (c *Client) build(ctx context.Context, req Request) (*v1alpha1.Action, erro
 		lease = defaultLease
 	}
 	object := &v1alpha1.Action{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Annotations: req.Trace.annotations()},
 		Spec: v1alpha1.ActionSpec{
 			ActionType:           req.ActionType,
 			Arguments:            apiextensionsv1.JSON{Raw: arguments},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,9 @@ const proposeLong = `Propose an action, and leave its execution to a later claim
 ` + argumentsHelp + `
 
 It prints the name of the action. With --wait it waits for the decision and exits by it: 0 it can be claimed, 5 people are
-asked, 3 denied, 4 its effect is committed already, 6 its effect is ambiguous.`
+asked, 3 denied, 4 its effect is committed already, 6 its effect is ambiguous.
+
+` + traceHelp
 
 func (a *app) proposeCommand() *cobra.Command {
 	p := &proposing{}
@@ -37,6 +40,7 @@ func (a *app) proposeCommand() *cobra.Command {
 				return err
 			}
 			req.Unclaimed = true
+			req.Trace = traceOf(os.Getenv)
 			s, err := a.connect(cmd.Context())
 			if err != nil {
 				return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,8 @@ const runLong = `Propose an action, wait until it may be executed, execute it on
 
 If people are asked it waits for them, and claims the action when they have said yes. Interrupted or timed out before it was
 admitted, it withdraws the action. If the same action of yours already waits, it stops and names claim.
+
+` + traceHelp + `
 
 Exit code 0: committed. 3: denied. 4: the effect is committed already. 5: in progress or waiting elsewhere. 6: unknown, do
 not try again. 7: not executed. 8: expired. 9: refused by admission or RBAC.`
@@ -46,6 +49,7 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			req.Trace = traceOf(os.Getenv)
 			command, err := a.newCommand(r, cmdline)
 			if err != nil {
 				return err
