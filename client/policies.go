@@ -23,7 +23,7 @@ func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string
 	}
 	var sources []policy.Source
 	for i := range list.Items {
-		sources = append(sources, policySource(&list.Items[i]))
+		sources = append(sources, PolicySource(&list.Items[i]))
 	}
 	proposal, err := ProposalOf(object, c.environment(ctx))
 	if err != nil {
@@ -36,8 +36,8 @@ func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string
 	return *result.EffectKey, true
 }
 
-// policySource is a policy as the operator judges it: what is stored, not what Go types keep of it.
-func policySource(p *v1alpha1.ActionPolicy) policy.Source {
+// PolicySource is a policy as the operator judges it: what is stored, not what Go types keep of it.
+func PolicySource(p *v1alpha1.ActionPolicy) policy.Source {
 	var actions any
 	if value, err := canonical.Parse(p.Spec.Raw); err == nil {
 		if spec, ok := value.(map[string]any); ok {

@@ -146,3 +146,9 @@ func Removed(then, now *Set) []string {
 	}
 	return removed
 }
+
+// Counts reports whether the set has an entry for an action that decides: none that is invalid, or contradicts another one.
+func (s *Set) Counts(name string) bool {
+	found, known := s.slots[name]
+	return known && found.reason == ""
+}

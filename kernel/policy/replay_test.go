@@ -99,6 +99,9 @@ func TestTemplateChanges(t *testing.T) {
 	if got := policy.Removed(then, now); !reflect.DeepEqual(got, []string{"d"}) {
 		t.Errorf("removed: %v", got)
 	}
+	if !then.Counts("d") || now.Counts("d") {
+		t.Error("only the first set has an entry for d")
+	}
 	if changes, removed := policy.TemplateChanges(then, then), policy.Removed(then, then); changes != nil || removed != nil {
 		t.Errorf("a set differs from itself: %v %v", changes, removed)
 	}

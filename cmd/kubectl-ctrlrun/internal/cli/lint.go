@@ -18,8 +18,8 @@ warns of what another YAML reader would change without saying so: NO, on and y, 
 Exit code 0: valid, warnings allowed. 1: invalid.`
 
 func (a *app) policyCommand() *cobra.Command {
-	return group("policy", "Check, convert and test policies",
-		a.lintCommand(), a.convertCommand(), a.policyTestCommand())
+	return group("policy", "Check, convert, test and compare policies",
+		a.lintCommand(), a.convertCommand(), a.policyTestCommand(), a.policyDiffCommand())
 }
 
 // lintAlias is `kubectl ctrlrun lint`.

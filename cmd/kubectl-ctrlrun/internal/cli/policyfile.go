@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -32,7 +33,7 @@ func (f policyFile) label() string {
 	return fmt.Sprintf("%s:%d", f.name, f.line)
 }
 
-// readPolicies reads every named file, and with recursive every YAML or JSON file below a named directory. Of what a
+// readPolicies reads every named file, and of a named directory, as far as recursive says, the YAML and JSON files. Of what a
 // directory holds only policies are taken; a file named by the user must be one.
 func (a *app) readPolicies(paths []string, recursive recursion) ([]policyFile, error) {
 	if err := onceStdin(paths...); err != nil {
@@ -40,8 +41,8 @@ func (a *app) readPolicies(paths []string, recursive recursion) ([]policyFile, e
 	}
 	var files []policyFile
 	for _, path := range paths {
-		if recursive == below && path != "-" {
-			found, err := a.readPoliciesBelow(path)
+		if recursive == below && path != "-" || recursive == within && isDirectory(path) {
+			found, err := a.readPoliciesBelow(path, recursive)
 			if err != nil {
 				return nil, err
 			}
@@ -62,22 +63,28 @@ func (a *app) readPolicies(paths []string, recursive recursion) ([]policyFile, e
 	return files, nil
 }
 
-// recursion says whether a named directory is walked.
+// recursion says what becomes of a named directory.
 type recursion int
 
 const (
-	named recursion = iota
-	below
+	named  recursion = iota // it is a mistake
+	within                  // the files in it are read
+	below                   // and those of its directories
 )
 
-func (a *app) readPoliciesBelow(root string) ([]policyFile, error) {
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func (a *app) readPoliciesBelow(root string, recursive recursion) ([]policyFile, error) {
 	var files []policyFile
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if entry.IsDir() {
-			if path != root && strings.HasPrefix(entry.Name(), ".") {
+			if path != root && (recursive == within || strings.HasPrefix(entry.Name(), ".")) {
 				return filepath.SkipDir
 			}
 			return nil
