@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -54,7 +55,7 @@ func (t Traces) options() ([]otlptracegrpc.Option, error) {
 		}
 		return options, nil
 	}
-	if host, port, err := net.SplitHostPort(t.Endpoint); err == nil && host != "" && port != "" {
+	if host, port, err := net.SplitHostPort(t.Endpoint); err == nil && host != "" && port != "" && !strings.Contains(port, "/") {
 		options = append(options, otlptracegrpc.WithEndpoint(t.Endpoint))
 		if loopback(host) {
 			options = append(options, otlptracegrpc.WithInsecure())
