@@ -25,7 +25,7 @@ type Rotation struct {
 }
 
 // MinMegabytes is the least that a file may have: the longest receipt must fit into it.
-const MinMegabytes = 8
+const MinMegabytes = 4
 
 // A line quotes a document: at most each of its bytes becomes two, since it has no control characters of its own.
 const _ = uint(MinMegabytes<<20 - (2*receipt.MaxDocumentBytes + 4096))

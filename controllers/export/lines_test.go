@@ -49,11 +49,8 @@ func (c *chain) append(t *testing.T, d receipt.Document) observe.ReceiptAppend {
 		t.Fatal(err)
 	}
 	c.head = receipt.Link{Seq: e.Seq, Hash: e.Hash}
-	parsed, err := receipt.Parse(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return observe.ReceiptAppend{Namespace: "payments", Entry: e, Document: parsed, Time: at}
+	d.Seq = e.Seq
+	return observe.ReceiptAppend{Namespace: "payments", Entry: e, Document: d, Time: at}
 }
 
 func newChain() *chain { return &chain{head: receipt.Start()} }
@@ -309,7 +306,7 @@ func TestRotatedFilesVerify(t *testing.T) {
 	l := openDir(t, dir)
 	c := newChain()
 	filler := strings.Repeat("x", 700<<10)
-	for i := range 25 { // 17 MB: two rotations
+	for i := range 13 { // 9 MB: two rotations
 		l.ReceiptAppended(c.append(t, policyInForce(int64(i+1), filler)))
 		eventually(t, "it is taken", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.waiting) < 10 })
 	}
