@@ -486,11 +486,8 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(s.run(s.view, "actions", "--state", "Denied", "-o", "name").Stdout).To(ContainSubstring("action.ctrlrun.dev/" + refundName("two")))
 		Expect(s.run(s.view, "effects", "-A").Stdout).To(ContainSubstring(s.namespace))
 		Expect(s.run(s.view, "actions", "-A", "--type", "iam.grant").Stdout).NotTo(ContainSubstring("stripe.refund"))
-		var printed v1alpha1.Effect
-		r := s.run(s.view, "inspect", "effect/"+refundName("one"), "-o", "json")
-		Expect(json.Unmarshal([]byte(r.Stdout), &printed)).To(Succeed())
-		Expect(printed.Kind).To(Equal("Effect"))
-		Expect(printed.Spec.Key).To(Equal("refund:one"))
+		r := s.run(s.view, "inspect", "effect/"+refundName("one"), "-o", "jsonpath={.kind} {.spec.key}")
+		Expect(r.Stdout).To(Equal("Effect refund:one"), r.Stderr)
 		Expect(s.run(s.view, "whoami").Stdout).To(ContainSubstring(s.view.Name))
 		r = s.run(s.view, "inspect", "nobody")
 		Expect(r.Code).To(Equal(1), r.Stderr)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,12 +17,16 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/receipt"
 )
 
-const inspectLong = `Show one action, or one effect with all its attempts.
+const inspectLong = `Show one action with its timeline, or one effect with all its attempts.
 
 NAME is an action or an effect; action/NAME and effect/NAME say which, for both may have the same name. --key finds the
-effect of a key. Of an action that is gone its receipts are shown.`
+effect of a key. Of an action that is gone its receipt is shown, with the events a receipt has a time for.
+
+-o json prints everything that is known of one action, ctrlrun.dev/inspection/v1alpha1: the action, its receipt, its effect,
+every approval and the events. Of an effect it is the action that holds it. The other formats print the object as it is.`
 
 func (a *app) inspectCommand() *cobra.Command {
 	var key string
@@ -55,6 +60,8 @@ func (a *app) inspectCommand() *cobra.Command {
 	return cmd
 }
 
+const jsonFormat = "json"
+
 func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *objectFlags) error {
 	kind, _, qualified := strings.Cut(arg, "/")
 	name := objectName(arg)
@@ -74,19 +81,42 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 	if err != nil {
 		return explain(err)
 	}
-	if !objects.table() {
+	if objects.raw() {
 		return objects.object(a, s.kube.Scheme(), object)
 	}
-	a.printAction(object)
-	if object.Status.Effect == nil {
-		return nil
+	x, err := s.inspectAction(ctx, object)
+	if err != nil {
+		return err
 	}
-	effect := &v1alpha1.Effect{}
-	if err := s.kube.Get(ctx, s.key(object.Status.Effect.Name), effect); err != nil {
+	if !objects.table() {
+		return a.printInspection(s, x)
+	}
+	a.noteHidden(x)
+	a.printAction(x)
+	a.printEvents(x.Events)
+	if x.Effect == nil {
 		return nil
 	}
 	a.println()
-	return a.printEffect(ctx, s, effect)
+	return a.printEffect(ctx, s, x.Effect)
+}
+
+// raw reports whether the object is printed as it is.
+func (o *objectFlags) raw() bool { return !o.table() && *o.print.OutputFormat != jsonFormat }
+
+func (a *app) printInspection(s *session, x *inspection) error {
+	x, err := x.forPrograms(s.kube.Scheme())
+	if err != nil {
+		return err
+	}
+	a.noteHidden(x)
+	return (&outputFlag{format: jsonFormat}).print(a, x, nil)
+}
+
+func (a *app) noteHidden(x *inspection) {
+	for _, member := range x.Hidden {
+		a.note("%s: %s", member, notVisible)
+	}
 }
 
 // inspectGone shows what the receipts remember of an Action that was deleted.
@@ -107,15 +137,43 @@ func (a *app) inspectGone(ctx context.Context, s *session, name string, objects 
 			"and the receipts, which would tell, cannot be read: %w", name, s.Namespace(), err))
 	case len(list.Items) == 0:
 		return exit.Errorf(exit.Failure, "there is no action, no effect and no receipt of an action %q in namespace %s", name, s.Namespace())
-	case !objects.table():
+	case objects.raw():
 		return objects.object(a, s.kube.Scheme(), list)
 	}
-	a.note("action %s is gone: finished actions are deleted after a time. Its receipts:", name)
+	last := lastEnd(list.Items)
+	if last == nil {
+		if !objects.table() {
+			return exit.Errorf(exit.Failure, "action %q is gone, and no receipt of its end is in namespace %s", name, s.Namespace())
+		}
+		a.note("action %s is gone, and no receipt tells how it ended. What is known of it:", name)
+		a.printReceipts(list.Items, objects.wide())
+		return nil
+	}
+	x, err := s.inspectReceipt(ctx, last)
+	if err != nil {
+		return err
+	}
+	if !objects.table() {
+		return a.printInspection(s, x)
+	}
+	a.note("action %s is gone: finished actions are deleted after a time. Its receipts, and a reduced timeline made from them:", name)
 	a.printReceipts(list.Items, objects.wide())
+	a.printEvents(x.Events)
 	return nil
 }
 
-func (a *app) printAction(object *v1alpha1.Action) {
+// lastEnd is the latest receipt of an action's end: a name can be given again once its Action is gone.
+func lastEnd(receipts []v1alpha1.Receipt) *v1alpha1.Receipt {
+	for i := range slices.Backward(receipts) {
+		if receipts[i].Spec.Kind == receipt.KindAction {
+			return &receipts[i]
+		}
+	}
+	return nil
+}
+
+func (a *app) printAction(x *inspection) {
+	object := x.Action
 	t := a.fields()
 	actionRows(t, object, "")
 	t.row("State", string(object.Status.State))
@@ -124,15 +182,18 @@ func (a *app) printAction(object *v1alpha1.Action) {
 	if resolved := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ResolvedCondition); resolved != nil && resolved.Status == metav1.ConditionTrue {
 		t.row("Resolved", strings.TrimSpace(resolved.Reason+" "+resolved.Message))
 	}
+	approvalRows(t, x)
 	if execution := object.Status.Execution; execution != nil {
 		t.row("Executed by", fmt.Sprintf("%s, claim %s", execution.Mode, execution.ClaimID))
 		t.row("Token", execution.Token)
 		for _, approval := range execution.Approvals {
+			// What the admission spent is in the action itself, also for those who may not read approvals.
 			t.row("Approved by", strings.TrimSpace(approval.Approver+" "+approval.Reason))
 		}
 	}
 	if ref := object.Status.ReceiptRef; ref != nil {
 		t.row("Receipt", fmt.Sprintf("%s %s", ref.Name, ref.Hash))
+		t.row("Result", resultText(x))
 	}
 	t.flush()
 }
@@ -158,10 +219,47 @@ func (a *app) inspectEffect(ctx context.Context, s *session, name string, object
 	if err != nil {
 		return explain(err)
 	}
-	if !objects.table() {
+	switch {
+	case objects.raw():
 		return objects.object(a, s.kube.Scheme(), runtime.Object(effect))
+	case !objects.table():
+		x, err := s.inspectHolder(ctx, effect)
+		if err != nil {
+			return err
+		}
+		return a.printInspection(s, x)
 	}
 	return a.printEffect(ctx, s, effect)
+}
+
+// inspectHolder collects what is known of the action that holds an effect.
+func (s *session) inspectHolder(ctx context.Context, effect *v1alpha1.Effect) (*inspection, error) {
+	x := newInspection()
+	x.Effect = effect
+	holder := effectStatus(effect).Holder
+	if holder == nil {
+		return x, nil
+	}
+	action := &v1alpha1.Action{}
+	err := s.kube.Get(ctx, s.key(holder.Name), action)
+	switch {
+	case err == nil && action.UID == holder.UID:
+		return s.inspectAction(ctx, action)
+	case err != nil && (!apierrors.IsNotFound(err) || missingKind(err)):
+		return x, x.hide("action", err)
+	}
+	receipts, err := s.receiptsOf(ctx, effect)
+	if err != nil {
+		return x, x.hide("receipt", err)
+	}
+	held := slices.DeleteFunc(receipts, func(r v1alpha1.Receipt) bool {
+		return r.Spec.ActionName != holder.Name || r.Spec.Attempt != effectStatus(effect).Attempt
+	})
+	last := lastEnd(held)
+	if last == nil {
+		return x, nil
+	}
+	return s.inspectReceipt(ctx, last)
 }
 
 // printEffect shows an effect and everything that was ever tried for it: its own history, and the receipts, which remember

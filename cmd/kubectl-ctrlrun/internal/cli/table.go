@@ -19,6 +19,9 @@ func (a *app) tableOn(w io.Writer, header ...string) table {
 	return t
 }
 
+// lines aligns columns without a header.
+func (a *app) lines() table { return table{w: tabwriter.NewWriter(a.streams.Out, 0, 4, 2, ' ', 0)} }
+
 func (t table) row(cells ...string) {
 	safe := make([]string, len(cells))
 	for i, cell := range cells {

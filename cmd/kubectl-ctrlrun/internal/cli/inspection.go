@@ -1,0 +1,340 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
+)
+
+const inspectionSchema = "ctrlrun.dev/inspection/v1alpha1"
+
+// inspection is everything that is known of one action: the answer of inspect -o json. docs/inspection.md has its schema.
+type inspection struct {
+	Schema string `json:"schema"`
+	// Action is null if it is gone.
+	Action *v1alpha1.Action `json:"action"`
+	// Receipt is the document of the action's end; null while it has not ended.
+	Receipt json.RawMessage `json:"receipt"`
+	// Effect is null without an effect key.
+	Effect *v1alpha1.Effect `json:"effect"`
+	// Approvals are all that name this action, or its hash, whether they count or not.
+	Approvals []v1alpha1.Approval `json:"approvals"`
+	Events    []inspectedEvent    `json:"events"`
+	// Reduced says that the events were made from the receipt, because the action is gone.
+	Reduced bool `json:"reduced"`
+	// Hidden names the members that are null or empty because whoever asks may not read them.
+	Hidden []string `json:"hidden"`
+}
+
+type inspectedEvent struct {
+	Seq  int64             `json:"seq"`
+	Time string            `json:"time"`
+	Type string            `json:"type"`
+	Data map[string]string `json:"data"`
+}
+
+// newInspection knows nothing yet.
+func newInspection() *inspection {
+	return &inspection{Schema: inspectionSchema, Receipt: json.RawMessage("null"), Approvals: []v1alpha1.Approval{}, Events: []inspectedEvent{}, Hidden: []string{}}
+}
+
+// hide notes that a member could not be read, if that is what err says.
+func (x *inspection) hide(member string, err error) error {
+	if exit.Of(err) != exit.Refused {
+		return explain(err)
+	}
+	x.Hidden = append(x.Hidden, member)
+	return nil
+}
+
+// inspectAction collects what is known of an Action that is there.
+func (s *session) inspectAction(ctx context.Context, action *v1alpha1.Action) (*inspection, error) {
+	x := newInspection()
+	x.Action = action
+	x.Events = eventsOf(action)
+	if ref := action.Status.Effect; ref != nil {
+		if err := s.inspectedEffect(ctx, x, ref.Name); err != nil {
+			return nil, err
+		}
+	}
+	if ref := action.Status.ReceiptRef; ref != nil {
+		var object v1alpha1.Receipt
+		if err := s.kube.Get(ctx, s.key(ref.Name), &object); err == nil {
+			x.Receipt = rawDocument(&object)
+		} else if err := x.hide("receipt", err); err != nil {
+			return nil, err
+		}
+	}
+	err := s.inspectedApprovals(ctx, x, func(a *v1alpha1.Approval) bool {
+		return a.Spec.ActionRef.UID == action.UID || action.Status.ActionHash != "" && a.Spec.ActionHash == action.Status.ActionHash
+	})
+	return x, err
+}
+
+func (s *session) inspectedEffect(ctx context.Context, x *inspection, name string) error {
+	effect := &v1alpha1.Effect{}
+	err := s.kube.Get(ctx, s.key(name), effect)
+	switch {
+	case err == nil:
+		x.Effect = effect
+		return nil
+	case apierrors.IsNotFound(err) && !missingKind(err): // nothing was reserved
+		return nil
+	}
+	return x.hide("effect", err)
+}
+
+// inspectedApprovals looks at every approval: one of another action with the same content has the same hash.
+func (s *session) inspectedApprovals(ctx context.Context, x *inspection, about func(*v1alpha1.Approval) bool) error {
+	var page v1alpha1.ApprovalList
+	err := s.eachPage(ctx, &page, func() error {
+		for i := range page.Items {
+			if about(&page.Items[i]) {
+				x.Approvals = append(x.Approvals, *page.Items[i].DeepCopy())
+			}
+		}
+		return nil
+	}, kube.InNamespace(s.Namespace()))
+	return x.hide("approvals", err)
+}
+
+// inspectReceipt collects what is known of an action that is gone: its receipt, and what happened to its effect later.
+func (s *session) inspectReceipt(ctx context.Context, object *v1alpha1.Receipt) (*inspection, error) {
+	x := newInspection()
+	x.Receipt, x.Reduced = rawDocument(object), true
+	document, err := receipt.Parse(entryOf(object))
+	if err != nil {
+		return nil, uninterpreted(object, err)
+	}
+	var later []receipt.Document
+	if name := object.Spec.EffectName; name != "" {
+		if err := s.inspectedEffect(ctx, x, name); err != nil {
+			return nil, err
+		}
+		if later, err = s.resolutionsAfter(ctx, object); err != nil {
+			return nil, err
+		}
+	}
+	x.Events = reducedEvents(document, later)
+	err = s.inspectedApprovals(ctx, x, func(a *v1alpha1.Approval) bool {
+		return string(a.Spec.ActionRef.UID) == document.ActionUID || document.ActionHash != "" && a.Spec.ActionHash == document.ActionHash
+	})
+	return x, err
+}
+
+// resolutionsAfter are the resolutions of the attempt that a receipt is about.
+func (s *session) resolutionsAfter(ctx context.Context, object *v1alpha1.Receipt) ([]receipt.Document, error) {
+	var found []receipt.Document
+	err := s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
+		if r.Spec.Kind != receipt.KindResolution || r.Spec.Attempt != object.Spec.Attempt || r.Spec.Seq < object.Spec.Seq {
+			return nil
+		}
+		document, err := receipt.Parse(entryOf(r))
+		if err != nil {
+			return uninterpreted(r, err)
+		}
+		found = append(found, document)
+		return nil
+	}, kube.MatchingFields{"spec.effectName": object.Spec.EffectName})
+	return found, err
+}
+
+// rawDocument is the document of a receipt as JSON. One that is no JSON is given as text, so that it is seen.
+func rawDocument(r *v1alpha1.Receipt) json.RawMessage {
+	if json.Valid([]byte(r.Spec.Document)) {
+		return json.RawMessage(r.Spec.Document)
+	}
+	text, err := json.Marshal(r.Spec.Document)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return text
+}
+
+func eventsOf(action *v1alpha1.Action) []inspectedEvent {
+	events := []inspectedEvent{}
+	for _, e := range action.Status.Timeline {
+		data := e.Data
+		if data == nil {
+			data = map[string]string{}
+		}
+		events = append(events, inspectedEvent{Seq: e.Seq, Time: e.Time.UTC().Format(metav1.RFC3339Micro), Type: e.Type, Data: data})
+	}
+	return events
+}
+
+// reducedEvents are the events a receipt has a time for. When the policy was asked, or a claim was waited for, is not in it.
+func reducedEvents(d receipt.Document, resolutions []receipt.Document) []inspectedEvent {
+	all := []timeline.Event{{Time: d.ProposedTime, Type: timeline.ActionProposed, Data: map[string]string{"action_type": d.ActionType, "agent": agentOf(d)}}}
+	for _, a := range d.Approvals {
+		all = append(all, timeline.Event{Time: a.Time, Type: timeline.ApprovalGranted, Data: map[string]string{"approval": a.Name, "approver": a.Approver}})
+	}
+	for _, r := range d.Refused {
+		if r.Kind == "approval" {
+			all = append(all, timeline.Event{Time: r.Time, Type: timeline.ApprovalInvalidated,
+				Data: map[string]string{"approval": r.Name, "approver": r.Speaker, "reason": r.Reason}})
+		}
+	}
+	if !d.AdmittedTime.IsZero() {
+		attempt := ""
+		if d.Attempt > 0 {
+			attempt = strconv.FormatInt(d.Attempt, 10)
+		}
+		all = append(all, timeline.Event{Time: d.AdmittedTime, Type: timeline.ExecutionStarted, Data: map[string]string{"attempt": attempt, "claim_id": d.ClaimID}})
+	}
+	slices.SortStableFunc(all, func(a, b timeline.Event) int { return a.Time.Compare(b.Time) })
+	all = append(all, timeline.Event{Time: d.FinishedTime, Type: endEvent(d), Data: map[string]string{"reason": string(d.Reason)}})
+	for _, r := range resolutions {
+		all = append(all, timeline.Event{Time: r.FinishedTime, Type: timeline.EffectResolved, Data: map[string]string{
+			"resolved_by": "human", "resolver": r.Resolver, "resolution": r.ResolutionName, "result": string(r.Result),
+		}})
+	}
+	events := []inspectedEvent{}
+	for _, e := range timeline.Append(nil, all...) {
+		events = append(events, inspectedEvent{Seq: e.Seq, Time: e.Time.UTC().Format(receipt.TimeLayout), Type: string(e.Type), Data: e.Data})
+	}
+	return events
+}
+
+func agentOf(d receipt.Document) string {
+	if d.Principal == nil {
+		return ""
+	}
+	return d.Principal.Agent
+}
+
+// endEvent is the word for how an action ended.
+func endEvent(d receipt.Document) timeline.Type {
+	switch d.Result {
+	case decision.Committed, decision.Observed:
+		return timeline.ExecutionCommitted
+	case decision.Failed:
+		return timeline.ExecutionFailed
+	case decision.Ambiguous:
+		return timeline.ExecutionAmbiguous
+	case decision.Denied:
+		switch d.Reason {
+		case decision.ApprovalExpired, decision.NotClaimed, decision.NotAfter:
+			return timeline.ActionExpired
+		}
+		return timeline.ActionDenied
+	}
+	switch d.Reason {
+	case decision.Duplicate, decision.InProgress, decision.AmbiguousEffect, decision.AttemptCeiling, decision.EffectNameCollision:
+		return timeline.EffectReservationRefused
+	}
+	return timeline.ActionBlocked
+}
+
+// printEvents writes a timeline, one event a line: number, time, type, and what it says as k=v.
+func (a *app) printEvents(events []inspectedEvent) {
+	if len(events) == 0 {
+		return
+	}
+	a.println()
+	t := a.lines()
+	for _, e := range events {
+		var words []string
+		for _, key := range sortedKeys(e.Data) {
+			if value := e.Data[key]; value != "" {
+				words = append(words, key+"="+word(value))
+			}
+		}
+		t.row(fmt.Sprint(e.Seq), e.Time, e.Type, strings.Join(words, " "))
+	}
+	t.flush()
+}
+
+// word quotes a value that would not be read as one word.
+func word(value string) string {
+	if strings.ContainsAny(value, " =\"\\") {
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// approvalRows says of each approval what it says, and what became of it.
+func approvalRows(t fields, x *inspection) {
+	spent := map[string]bool{}
+	if x.Action != nil && x.Action.Status.Execution != nil {
+		for _, approval := range x.Action.Status.Execution.Approvals {
+			spent[string(approval.UID)] = true
+		}
+	}
+	for i := range x.Approvals {
+		approval := &x.Approvals[i]
+		verb := "granted"
+		if approval.Spec.Decision == v1alpha1.Denied {
+			verb = "denied"
+		}
+		text := fmt.Sprintf("%s by %s", verb, approval.Spec.Approver)
+		accepted := meta.FindStatusCondition(approval.Status.Conditions, v1alpha1.AcceptedCondition)
+		switch {
+		case spent[string(approval.UID)]:
+			text += ", consumed"
+		case accepted == nil:
+			text += ", not judged yet"
+		case accepted.Status == metav1.ConditionFalse:
+			text += ", does not count: " + accepted.Reason
+		}
+		if x.Action != nil && approval.Spec.ActionRef.UID != x.Action.UID {
+			text += ", for action " + approval.Spec.ActionRef.Name
+		}
+		if approval.Spec.Reason != "" {
+			text += fmt.Sprintf(" (%s)", approval.Spec.Reason)
+		}
+		t.row("Approval", approval.Name+", "+text)
+	}
+}
+
+// forPrograms is the inspection with kinds, and without what only the apiserver's own bookkeeping needs.
+func (x *inspection) forPrograms(scheme *runtime.Scheme) (*inspection, error) {
+	var objects []kube.Object
+	if x.Action != nil {
+		objects = append(objects, x.Action)
+	}
+	if x.Effect != nil {
+		objects = append(objects, x.Effect)
+	}
+	for i := range x.Approvals {
+		objects = append(objects, &x.Approvals[i])
+	}
+	for _, object := range objects {
+		object.SetManagedFields(nil)
+		if err := setKinds(scheme, object); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// resultText is how a receipt says it ended.
+func resultText(x *inspection) string {
+	var d struct {
+		Result string     `json:"result"`
+		Time   *time.Time `json:"finished_time"`
+	}
+	if err := json.Unmarshal(x.Receipt, &d); err != nil || d.Result == "" {
+		return ""
+	}
+	if d.Time == nil {
+		return d.Result
+	}
+	return d.Result + ", " + d.Time.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
+)
+
+// documentedSchema is the JSON Schema in docs/inspection.md.
+func documentedSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "inspection.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```json\n(.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("docs/inspection.md has no schema")
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(block[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	if err := compiler.AddResource("inspection.json", document); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("inspection.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// printed is an inspection as a program reads it.
+func printed(t *testing.T, x *inspection) (string, any) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	x, err := x.forPrograms(scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	a := &app{streams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}}
+	if err := (&outputFlag{format: jsonFormat}).print(a, x, nil); err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(out.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), value
+}
+
+func objectMeta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: "payments", UID: "u", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
+}
+
+func finished(t *testing.T) *inspection {
+	t.Helper()
+	x := newInspection()
+	x.Action = &v1alpha1.Action{ObjectMeta: objectMeta("a")}
+	x.Action.Status.Timeline = []v1alpha1.TimelineEvent{
+		{Seq: 1, Time: metav1.NewMicroTime(time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC)), Type: string(timeline.ActionProposed), Data: map[string]string{"agent": "bot"}},
+		{Seq: 2, Time: metav1.NewMicroTime(time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC)), Type: string(timeline.ExecutionCommitted)},
+	}
+	x.Events = eventsOf(x.Action)
+	x.Effect = &v1alpha1.Effect{ObjectMeta: objectMeta("e")}
+	x.Approvals = []v1alpha1.Approval{{ObjectMeta: objectMeta("a.alice")}}
+	entry, err := pastRefund("a", 1).Entry(receipt.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Receipt = rawDocument(&v1alpha1.Receipt{Spec: v1alpha1.ReceiptSpec{Document: entry.Document}})
+	return x
+}
+
+// TestTheDocumentedSchemaHolds proves that what is printed is what the page promises, and that the schema refuses what is not.
+func TestTheDocumentedSchemaHolds(t *testing.T) {
+	schema := documentedSchema(t)
+	gone := finished(t)
+	gone.Action, gone.Reduced = nil, true
+	gone.Events = reducedEvents(pastRefund("a", 1), nil)
+	waiting := finished(t)
+	waiting.Receipt, waiting.Effect, waiting.Approvals = newInspection().Receipt, nil, newInspection().Approvals
+	hidden := finished(t)
+	hidden.Approvals, hidden.Hidden = newInspection().Approvals, []string{"approvals"}
+	for name, x := range map[string]*inspection{"nothing": newInspection(), "finished": finished(t), "gone": gone, "waiting": waiting, "hidden": hidden} {
+		text, value := printed(t, x)
+		if err := schema.Validate(value); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	}
+	text, _ := printed(t, finished(t))
+	for name, broken := range map[string]string{
+		"another schema":      strings.Replace(text, inspectionSchema, inspectionSchema+"2", 1),
+		"an unknown member":   strings.Replace(text, `"reduced"`, `"more": 1, "reduced"`, 1),
+		"a missing member":    strings.Replace(text, `"reduced": false,`, "", 1),
+		"another kind":        strings.Replace(text, `"kind": "Effect"`, `"kind": "Action"`, 1),
+		"managed fields":      strings.Replace(text, `"metadata": {`, `"metadata": {"managedFields": [],`, 1),
+		"a time that is none": strings.ReplaceAll(text, `"2026-03-01T12:00:00.000005Z"`, `"yesterday"`),
+		"an unknown hidden":   strings.Replace(text, `"hidden": []`, `"hidden": ["x"]`, 1),
+		"a seq of zero":       strings.ReplaceAll(text, `"seq": 2`, `"seq": 0`),
+	} {
+		if broken == text {
+			t.Fatalf("%s: the text was not changed: %s", name, text)
+		}
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(broken))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if schema.Validate(value) == nil {
+			t.Errorf("%s passes", name)
+		}
+	}
+}
+
+// TestTheDocumentedEventsAreAll proves that the page names the whole vocabulary of actions.
+func TestTheDocumentedEventsAreAll(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "inspection.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## Events")
+	for _, word := range timeline.Types() {
+		if word == timeline.PolicyInForce { // from here on without an action
+			break
+		}
+		if !strings.Contains(table, "`"+string(word)+"`") {
+			t.Errorf("%s is not documented", word)
+		}
+	}
+}
+
+// TestReducedEvents proves that a receipt gives the events it has a time for, in the order in which they happened, with the
+// words a timeline would have.
+func TestReducedEvents(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Date(2026, 3, 1, 12, 0, seconds, 0, time.UTC) }
+	d := pastRefund("a", 1)
+	d.ProposedTime, d.AdmittedTime, d.FinishedTime = at(0), at(20), at(30)
+	d.Approvals = []receipt.Approval{{Name: "a.alice", Approver: "alice", Time: at(10)}}
+	d.Refused = []receipt.Refusal{{Kind: "approval", Name: "a.bot", Speaker: "bot", Reason: "SelfApproval", Time: at(5)}, {Kind: "claim", Name: "x", Time: at(6)}}
+	d.Result, d.Reason = decision.Ambiguous, decision.LeaseLapsed
+	resolved := receipt.Document{Kind: receipt.KindResolution, Result: decision.Failed, Resolver: "rita", ResolutionName: "r", FinishedTime: at(60)}
+	want := []inspectedEvent{
+		{1, "2026-03-01T12:00:00.000Z", "ACTION_PROPOSED", map[string]string{"action_type": "stripe.refund", "agent": "bot"}},
+		{2, "2026-03-01T12:00:05.000Z", "APPROVAL_INVALIDATED", map[string]string{"approval": "a.bot", "approver": "bot", "reason": "SelfApproval"}},
+		{3, "2026-03-01T12:00:10.000Z", "APPROVAL_GRANTED", map[string]string{"approval": "a.alice", "approver": "alice"}},
+		{4, "2026-03-01T12:00:20.000Z", "EXECUTION_STARTED", map[string]string{"attempt": "1", "claim_id": "c"}},
+		{5, "2026-03-01T12:00:30.000Z", "EXECUTION_AMBIGUOUS", map[string]string{"reason": "lease_lapsed"}},
+		{6, "2026-03-01T12:01:00.000Z", "EFFECT_RESOLVED", map[string]string{"resolved_by": "human", "resolver": "rita", "resolution": "r", "result": "failed"}},
+	}
+	if got := reducedEvents(d, []receipt.Document{resolved}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	for word, end := range map[timeline.Type]receipt.Document{
+		timeline.ExecutionCommitted:       {Result: decision.Committed},
+		timeline.ExecutionFailed:          {Result: decision.Failed},
+		timeline.ActionDenied:             {Result: decision.Denied, Reason: "rule[1]"},
+		timeline.ActionExpired:            {Result: decision.Denied, Reason: decision.NotClaimed},
+		timeline.EffectReservationRefused: {Result: decision.Blocked, Reason: decision.Duplicate},
+		timeline.ActionBlocked:            {Result: decision.Blocked, Reason: decision.Withdrawn},
+	} {
+		if got := endEvent(end); got != word {
+			t.Errorf("%+v ends with %s, want %s", end.Reason, got, word)
+		}
+	}
+}
+
+// TestTimelineLines proves the form of a line, and that what agents wrote cannot break it.
+func TestTimelineLines(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{streams: genericiooptions.IOStreams{Out: &out}}
+	a.printEvents([]inspectedEvent{
+		{1, "t1", "ACTION_PROPOSED", map[string]string{"b": "two words", "a": "x", "c": ""}},
+		{12, "t2", "EXECUTION_FAILED", map[string]string{"reason": "a\nb=\"c\"\x1b"}},
+	})
+	want := "\n1   t1  ACTION_PROPOSED   a=x b=\"two words\"\n12  t2  EXECUTION_FAILED  reason=\"a\\nb=\\\"c\\\"\\x1b\"\n"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+// TestLastEnd proves that of a name that was given twice the later action is meant.
+func TestLastEnd(t *testing.T) {
+	of := func(seq int64, kind string) v1alpha1.Receipt {
+		return v1alpha1.Receipt{Spec: v1alpha1.ReceiptSpec{Seq: seq, Kind: kind}}
+	}
+	all := []v1alpha1.Receipt{of(1, "action"), of(2, "action"), of(3, "resolution")}
+	if got := lastEnd(all); got == nil || got.Spec.Seq != 2 {
+		t.Errorf("got %v", got)
+	}
+	if got := lastEnd(slices.Clone(all[2:])); got != nil {
+		t.Errorf("a resolution is no end of an action: %v", got)
+	}
+}
