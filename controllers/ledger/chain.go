@@ -161,6 +161,14 @@ func (c *Chain) Stands(ctx context.Context) error {
 	return c.headStillThere(ctx)
 }
 
+// Look is Stands, and looks although the head was seen just now.
+func (c *Chain) Look(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.headSeen = time.Time{}
+	return c.headStillThere(ctx)
+}
+
 // headStillThere looks at the head itself, unless it was seen just now.
 func (c *Chain) headStillThere(ctx context.Context) error {
 	head := c.fold.Head()
