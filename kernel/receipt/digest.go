@@ -2,6 +2,7 @@ package receipt
 
 import (
 	"strconv"
+	"strings"
 
 	"ctrlrun.dev/operator/kernel/canonical"
 )
@@ -53,10 +54,11 @@ func DigestOf(e Entry) Digest {
 	return d
 }
 
-// clip keeps the beginning of a text that is longer than it can honestly be. What is cut equals nothing it is compared with.
+// clip copies a text, so that it does not hold the document it is part of in memory, and cuts one that is longer than it can
+// honestly be. What is cut equals nothing it is compared with.
 func clip(s string) string {
 	if len(s) <= maxKept {
-		return s
+		return strings.Clone(s)
 	}
 	return s[:maxKept] + "..."
 }

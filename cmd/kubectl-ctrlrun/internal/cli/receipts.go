@@ -91,6 +91,10 @@ func (a *app) receiptsListCommand() *cobra.Command {
 
 // eachReceipt reads the receipts of the namespace in the order of their names, which is the order of the chain.
 func (s *session) eachReceipt(ctx context.Context, each func(*v1alpha1.Receipt) error, opts ...kube.ListOption) error {
+	return s.eachReceiptOf(ctx, s.Namespace(), each, opts...)
+}
+
+func (s *session) eachReceiptOf(ctx context.Context, namespace string, each func(*v1alpha1.Receipt) error, opts ...kube.ListOption) error {
 	var page v1alpha1.ReceiptList
 	return s.eachPage(ctx, &page, func() error {
 		for i := range page.Items {
@@ -99,7 +103,7 @@ func (s *session) eachReceipt(ctx context.Context, each func(*v1alpha1.Receipt) 
 			}
 		}
 		return nil
-	}, append(opts, kube.InNamespace(s.Namespace()))...)
+	}, append(opts, kube.InNamespace(namespace))...)
 }
 
 func (a *app) printReceipts(receipts []v1alpha1.Receipt, wide bool) {
@@ -212,41 +216,6 @@ func (s *session) ledgerOf(ctx context.Context, namespace string) (*v1alpha1.Led
 	return nil, explain(err)
 }
 
-// verifyCluster verifies the chain of the namespace. It grows while it is read, so a head must be in it, not end it: the
-// ledger's, and the one the user noted.
-func (a *app) verifyCluster(ctx context.Context, s *session, opts receipt.Options) error {
-	heads := map[string]receipt.Link{}
-	if opts.Head != nil {
-		heads["the head that was given"] = *opts.Head
-	}
-	ledger, err := s.ledger(ctx)
-	switch {
-	case exit.Of(err) == exit.Refused:
-		a.note("the ledger is not visible to you: receipts cut off at the end cannot be missed without --head")
-	case err != nil:
-		return err
-	case ledger != nil:
-		heads["the ledger's head"] = headOf(ledger)
-	}
-	opts.Head = nil
-	verifier := receipt.NewVerifier(opts)
-	found := map[int64]string{opts.From.Seq: opts.From.Hash, 0: receipt.Genesis}
-	wanted := map[int64]bool{}
-	for _, head := range heads {
-		wanted[head.Seq] = true
-	}
-	err = s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
-		if wanted[r.Spec.Seq] {
-			found[r.Spec.Seq] = r.Spec.Hash
-		}
-		return verifier.Add(entryOf(r))
-	})
-	if err != nil {
-		return err
-	}
-	return a.reportVerification(againstHeads(verifier.Report(), heads, found))
-}
-
 // againstHeads adds to a report what the heads say.
 func againstHeads(report receipt.Report, heads map[string]receipt.Link, found map[int64]string) receipt.Report {
 	for _, whose := range sortedKeys(heads) {
@@ -256,12 +225,14 @@ func againstHeads(report receipt.Report, heads map[string]receipt.Link, found ma
 		case ok && hash == head.Hash:
 			continue
 		case head.Seq > report.Head.Seq:
+			report.BreakCount++
 			report.Breaks = append(report.Breaks, receipt.Break{Name: receipt.HeadMismatch, Seq: head.Seq,
 				Detail: fmt.Sprintf("the chain ends with receipt %d, before %s, %s", report.Head.Seq, whose, head)})
 			if report.Verdict == receipt.Intact {
 				report.Verdict = receipt.Short
 			}
 		default:
+			report.BreakCount++
 			report.Breaks = append(report.Breaks, receipt.Break{Name: receipt.HeadMismatch, Seq: head.Seq,
 				Detail: fmt.Sprintf("receipt %d has the hash %q, but %s is %s", head.Seq, hash, whose, head)})
 			if report.Verdict != receipt.Unreadable {

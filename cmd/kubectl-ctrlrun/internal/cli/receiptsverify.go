@@ -3,9 +3,12 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,132 +19,267 @@ import (
 const receiptsVerifyLong = `Verify a chain of receipts: of the namespace, or with -f of exported files, without a cluster.
 
 A file has one receipt a line, as export writes it. Order is by seq, never by line; a receipt may be in several files. Every
-break is printed as "name seq": content_altered, link_broken, missing, head_mismatch, unchained, hash_missing.
+break is printed as "name seq":
+
+  content_altered   the document does not have the stored hash, or says another seq
+  link_broken       prev_hash is not the hash of the receipt before; or two receipts at one seq
+  missing           there is a later receipt, but not this one
+  head_mismatch     the last receipt is not the head that was given, or the Ledger's head is not in the chain
+  unchained         receipts without a seq, or of none of several chains
+  hash_missing      a receipt without a stored hash
+
+In a cluster the chain is also held against what is around it:
+
+  mirror_mismatch   a field beside the document is not what the document says
+  name_mismatch     the object is not named by the chain and its seq
+  origin_mismatch   the document is of another namespace or cluster than its epoch of this chain
+  reference_broken  an Action refers to a receipt that is not there, or to another one than its own
+  effect_mismatch   an Effect is contradicted by the receipts of its key, or is missing, or has no receipt although it should
+
+The operator goes on working meanwhile: what may only be on its way is read again before it is reported. What you may not
+read is not checked, and a note on stderr says so. A receipt of a newer schema or kind verifies by its bytes, but cannot be
+interpreted: then the verdict is unreadable, and the seq is named.
 
 Without a head that you noted somewhere else, receipts cut off at the end cannot be missed: give it with --head. A partial
-file begins after --from. In a cluster the namespace's Ledger is the head, if you can see it.
+file begins after --from. In a cluster the namespace's Ledger is a head, if you can see it.
 
-Exit code 0: intact. 1: broken. 2: unreadable. 3: intact, but it ends before the head that was given.`
+Files may hold several chains, as export -A writes them, and -A verifies all chains of the cluster. Each is verified by
+itself: a break is printed as "name seq namespace", and each chain has one line with its verdict. --head and --from then
+name their chain: --head NAMESPACE=SEQ:HASH, once for each.
+
+Exit code 0: intact. 1: broken. 2: unreadable. 3: intact, but it ends before the head that was given. Of several chains it is
+the worst: unreadable, then broken, then short.`
 
 // maxReceiptLine bounds one line: a document of 1 MiB whose every character is escaped.
 const maxReceiptLine = 6*receipt.MaxDocumentBytes + 4096
 
+// maxNotedUnread bounds how many lines that cannot be read are named on stderr. All of them are counted.
+const maxNotedUnread = 1000
+
+// verifying is what the flags of verify say.
+type verifying struct {
+	files       []string
+	everywhere  bool
+	heads, from links
+}
+
 func (a *app) receiptsVerifyCommand() *cobra.Command {
-	var files []string
-	var head, from string
+	var v verifying
+	var heads, from []string
 	cmd := &cobra.Command{
 		Use:     "verify [-f FILE...] [--head SEQ:HASH] [--from SEQ:HASH]",
 		Short:   "Verify a chain of receipts",
 		Long:    receiptsVerifyLong,
 		Example: "  kubectl ctrlrun receipts verify -n payments\n  kubectl ctrlrun receipts verify -f receipts.jsonl --head 42:sha256:9f86...",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			files = append(files, args...)
-			opts, err := verifyOptions(head, from)
-			if err != nil {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			v.files = append(v.files, args...)
+			if v.heads, err = parseLinks("head", heads); err != nil {
 				return err
 			}
-			if len(files) > 0 {
-				return a.verifyFiles(files, opts)
+			if v.from, err = parseLinks("from", from); err != nil {
+				return err
+			}
+			if len(v.files) > 0 {
+				if v.everywhere {
+					return exit.Errorf(exit.Usage, "-A is for a cluster; files are verified with all the chains that are in them")
+				}
+				return a.verifyFiles(cmd.Context(), v)
 			}
 			s, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.verifyCluster(cmd.Context(), s, opts)
+			return a.verifyCluster(cmd.Context(), s, v)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "a file of exported receipts, or - for stdin; may be repeated")
-	cmd.Flags().StringVar(&head, "head", "", "the head the chain must end with, as SEQ:HASH")
-	cmd.Flags().StringVar(&from, "from", "", "the receipt after which the file begins, as SEQ:HASH")
+	cmd.Flags().StringArrayVarP(&v.files, "filename", "f", nil, "a file of exported receipts, or - for stdin; may be repeated")
+	cmd.Flags().StringArrayVar(&heads, "head", nil, "the head the chain must end with, as SEQ:HASH; of several chains NAMESPACE=SEQ:HASH")
+	cmd.Flags().StringArrayVar(&from, "from", nil, "the receipt after which the file begins, as SEQ:HASH; of several chains NAMESPACE=SEQ:HASH")
+	cmd.Flags().BoolVarP(&v.everywhere, "all-namespaces", "A", false, "all chains of the cluster")
 	return cmd
 }
 
-func verifyOptions(head, from string) (receipt.Options, error) {
-	var opts receipt.Options
-	if head != "" {
-		link, err := receipt.ParseLink(head)
-		if err != nil {
-			return opts, exit.Errorf(exit.Usage, "--head: %w", err)
-		}
-		opts.Head = &link
-	}
-	if from != "" {
-		link, err := receipt.ParseLink(from)
-		if err != nil {
-			return opts, exit.Errorf(exit.Usage, "--from: %w", err)
-		}
-		opts.From = link
-	}
-	return opts, nil
+// reading is a pass over files: it keeps a digest of every receipt, and judges them once they are in order.
+type reading struct {
+	app    *app
+	spool  *spool
+	chains *chains
+	unread int
 }
 
-func (a *app) verifyFiles(files []string, opts receipt.Options) error {
-	if err := onceStdin(files...); err != nil {
+// verifyFiles verifies files without a cluster, however many receipts they hold, and in any order.
+func (a *app) verifyFiles(ctx context.Context, v verifying) error {
+	if err := onceStdin(v.files...); err != nil {
 		return err
 	}
-	verifier := receipt.NewVerifier(opts)
-	var entries []receipt.Entry
-	for _, file := range files {
-		found, err := a.readReceipts(file, verifier.Unreadable)
-		if err != nil {
-			return exit.With(exit.Usage, err)
-		}
-		entries = append(entries, found...)
-	}
-	for _, entry := range receipt.BySeq(entries) {
-		if err := verifier.Add(entry); err != nil {
+	r := &reading{app: a, spool: newSpool(), chains: newChains()}
+	defer r.spool.close()
+	for _, file := range v.files {
+		if err := r.read(ctx, file); err != nil {
 			return err
 		}
 	}
-	return a.reportVerification(verifier.Report())
+	return r.judge(v)
 }
 
-// readReceipts reads a file line by line. A line that cannot be read is noted, and the rest is still judged.
-func (a *app) readReceipts(path string, unreadable func(where string, err error)) ([]receipt.Entry, error) {
-	in := a.streams.In
+// read reads a file line by line. A line that cannot be read is noted, and the rest is still judged.
+func (r *reading) read(ctx context.Context, path string) error {
+	in := r.app.streams.In
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, err
+			return exit.With(exit.Usage, err)
 		}
 		defer f.Close()
 		in = f
 	}
-	var entries []receipt.Entry
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 64<<10), maxReceiptLine)
 	number := 0
-	where := func() string { return fmt.Sprintf("%s:%d", inputName(path), number) }
 	for lines.Scan() {
 		number++
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		text := bytes.TrimSpace(lines.Bytes())
 		if len(text) == 0 {
 			continue
 		}
 		entry, err := receipt.ParseLine(text)
 		if err != nil {
-			unreadable(where(), err)
+			r.unreadable(path, number, err)
 			continue
 		}
-		entries = append(entries, entry)
+		digest := receipt.DigestOf(entry)
+		chain, err := r.chains.of(digest)
+		if err != nil {
+			return err
+		}
+		if err := r.spool.add(chain, digest); err != nil {
+			return err
+		}
 	}
 	number++
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		unreadable(where(), errors.New("the line is longer than any receipt; nothing from here on was read"))
+		r.unreadable(path, number, errors.New("the line is longer than any receipt; nothing from here on was read"))
 	} else if err != nil {
-		return nil, fmt.Errorf("read %s: %w", inputName(path), err)
+		return exit.With(exit.Usage, fmt.Errorf("read %s: %w", inputName(path), err))
 	}
-	return entries, nil
+	return nil
 }
 
-// reportVerification prints the breaks for programs on stdout, and what they mean for people on stderr.
+func (r *reading) unreadable(path string, line int, err error) {
+	if r.unread++; r.unread > maxNotedUnread {
+		return
+	}
+	r.app.note("%s: %s", displayLine(fmt.Sprintf("%s:%d", inputName(path), line)), oneLine(err.Error()))
+}
+
+// judge verifies what was read, each chain by itself.
+func (r *reading) judge(v verifying) error {
+	real := r.chains.settle()
+	labels := make([]string, 0, len(real))
+	for _, number := range real {
+		labels = append(labels, r.chains.all[number].label)
+	}
+	label := ""
+	if len(labels) > 0 {
+		label = labels[0]
+	}
+	named := append(v.heads.names(), v.from.names()...)
+	if len(labels) <= 1 && !slices.ContainsFunc(named, func(name string) bool { return name != label }) {
+		return r.judgeOne(v, label)
+	}
+	for _, name := range named {
+		if !slices.Contains(labels, name) {
+			labels = append(labels, name)
+		}
+	}
+	slices.Sort(labels)
+	return r.judgeSeveral(v, real, labels)
+}
+
+// judgeOne verifies the one chain there is.
+func (r *reading) judgeOne(v verifying, label string) error {
+	opts := receipt.Options{Each: func(b receipt.Break) { r.app.printBreak(b, "") }}
+	if head, given := v.heads.forOne(label); given {
+		opts.Head = head
+	}
+	if from, given := v.from.forOne(label); given {
+		opts.From = *from
+	}
+	verifier := receipt.NewVerifier(opts)
+	if err := r.spool.each(func(s spooled) error { return verifier.AddDigest(s.digest) }); err != nil {
+		return err
+	}
+	return r.app.reportVerification(unreadToo(verifier.Report(), r.unread))
+}
+
+// judgeSeveral verifies chains of the given names, of which some may have no receipt at all.
+func (r *reading) judgeSeveral(v verifying, real []int, labels []string) error {
+	for _, given := range []links{v.heads, v.from} {
+		if err := given.needNames(labels); err != nil {
+			return err
+		}
+	}
+	verifiers := map[string]*receipt.Verifier{}
+	for _, label := range labels {
+		opts := receipt.Options{Each: func(b receipt.Break) { r.app.printBreak(b, label) }}
+		if head, given := v.heads.of[label]; given {
+			opts.Head = &head
+		}
+		opts.From = v.from.of[label]
+		verifiers[label] = receipt.NewVerifier(opts)
+	}
+	err := r.spool.each(func(s spooled) error {
+		if number := r.chains.place(s.chain, real); number != noChain {
+			return verifiers[r.chains.all[number].label].AddDigest(s.digest)
+		}
+		rest := verifiers[unplaced]
+		if rest == nil {
+			rest = receipt.NewVerifier(receipt.Options{From: allBut(), Each: func(b receipt.Break) { r.app.printBreak(b, unplaced) }})
+			verifiers[unplaced] = rest
+		}
+		if s.digest.Fault == "" && s.digest.Stored == s.digest.Computed {
+			s.digest.Seq = 0 // intact, but in no chain
+		}
+		return rest.AddDigest(s.digest)
+	})
+	if err != nil {
+		return err
+	}
+	t := r.app.tally()
+	for _, label := range sortedKeys(verifiers) {
+		report := verifiers[label].Report()
+		if label == unplaced {
+			report.Head = receipt.Start()
+		}
+		t.add(label, unreadToo(report, r.unread))
+	}
+	return t.verdict()
+}
+
+// unreadToo is the report of a verification that could not read a number of lines: nobody can say what they held.
+func unreadToo(report receipt.Report, unread int) receipt.Report {
+	if report.UnreadCount += unread; report.UnreadCount > 0 {
+		report.Verdict = receipt.Unreadable
+	}
+	return report
+}
+
+// printBreak prints a break for programs on stdout, and what it means for people on stderr. label names its chain where
+// there are several.
+func (a *app) printBreak(b receipt.Break, label string) {
+	line := fmt.Sprintf("%s %d %s", b.Name, b.Seq, displayLine(label))
+	line = strings.TrimSuffix(line, " ")
+	a.println(line)
+	a.note("%s: %s", line, oneLine(b.Detail))
+}
+
+// reportVerification ends the verification of one chain, whose breaks were printed but for those that come last.
 func (a *app) reportVerification(report receipt.Report) error {
 	for _, b := range report.Breaks {
-		a.println(b.Name, b.Seq)
-		a.note("%s %d: %s", b.Name, b.Seq, oneLine(b.Detail))
-	}
-	for _, u := range report.Unread {
-		a.note("%s: %s", displayLine(u.Where), oneLine(u.Detail))
+		a.printBreak(b, "")
 	}
 	code := exit.Code(report.Verdict.ExitCode())
 	switch report.Verdict {
@@ -149,12 +287,51 @@ func (a *app) reportVerification(report receipt.Report) error {
 		if report.Count == 0 {
 			a.note("nothing was verified: there is no receipt in it")
 		}
-		a.println("intact:", count(report.Count, "receipt")+", head", report.Head.String())
+		a.println(verdictOf(report))
 		return nil
 	case receipt.Short:
 		return exit.Errorf(code, "the chain is intact but ends at %s, before the head that was given: receipts are missing at its end", report.Head)
 	case receipt.Unreadable:
-		return exit.Errorf(code, "%s could not be read, so nobody can say what the chain holds", count(len(report.Unread), "part"))
+		return exit.Errorf(code, "%s could not be read, so nobody can say what the chain holds", count(report.UnreadCount, "part"))
 	}
-	return exit.Errorf(code, "the chain is broken: %s", count(len(report.Breaks), "break"))
+	return exit.Errorf(code, "the chain is broken: %s", count(report.BreakCount, "break"))
+}
+
+// verdictOf is the verdict on one chain in a line.
+func verdictOf(report receipt.Report) string {
+	line := string(report.Verdict) + ": "
+	if report.BreakCount > 0 {
+		line += count(report.BreakCount, "break") + ", "
+	}
+	return line + count(report.Count, "receipt") + ", head " + report.Head.String()
+}
+
+// tally counts the verdicts over several chains.
+type tally struct {
+	app   *app
+	found map[receipt.Verdict][]string
+	all   int
+}
+
+func (a *app) tally() *tally { return &tally{app: a, found: map[receipt.Verdict][]string{}} }
+
+// add prints the verdict on one chain.
+func (t *tally) add(label string, report receipt.Report) {
+	for _, b := range report.Breaks {
+		t.app.printBreak(b, label)
+	}
+	t.app.println(displayLine(label), verdictOf(report))
+	t.found[report.Verdict] = append(t.found[report.Verdict], label)
+	t.all++
+}
+
+// verdict is the worst of all.
+func (t *tally) verdict() error {
+	for _, verdict := range []receipt.Verdict{receipt.Unreadable, receipt.Broken, receipt.Short} {
+		if labels := t.found[verdict]; len(labels) > 0 {
+			return exit.Errorf(exit.Code(verdict.ExitCode()), "of %s %d %s %s: %s", count(t.all, "chain"), len(labels),
+				map[bool]string{true: "is", false: "are"}[len(labels) == 1], verdict, strings.Join(labels, ", "))
+		}
+	}
+	return nil
 }
