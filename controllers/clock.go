@@ -29,6 +29,8 @@ const maxSkew = 2 * time.Second
 // costs no request.
 type skewGuard struct {
 	changed func()
+	// detected gets a measurement when a skew begins. A skew that nobody has taken off yet is the one to be told of.
+	detected chan flow.Skew
 
 	mu    sync.Mutex
 	since time.Time // when the skew was first seen; zero: none
@@ -63,6 +65,10 @@ func (g *skewGuard) observe(sent, received time.Time, date string) {
 	switch {
 	case skewed && g.since.IsZero():
 		g.since = received
+		select {
+		case g.detected <- flow.Skew{Ahead: -(low + high) / 2, Bound: (high - low) / 2, Threshold: maxSkew, Measured: received}:
+		default:
+		}
 	case !skewed && !g.since.IsZero():
 		g.since = time.Time{}
 		g.changed()

@@ -93,7 +93,7 @@ func New(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		o.Logger = ctrl.Log
 	}
 	cfg = rest.CopyConfig(cfg)
-	skew := &skewGuard{changed: func() {}}
+	skew := &skewGuard{changed: func() {}, detected: make(chan flow.Skew, 1)}
 	cfg.Wrap(skew.wrap)
 	graceful := 20 * time.Second
 	skipNames := true
@@ -176,7 +176,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		client: mgr.GetClient(), reader: reader, clock: o.Clock, worlds: w,
 		identity: review.Status.UserInfo.Username, crash: o.Crash,
 	}
-	w.appended = checkpoints.Grew
+	w.appended, w.crash = checkpoints.Grew, o.Crash
 	w.observer = observe.All(o.Logger.WithName("observe"), o.Observers...)
 	w.recreate = func(ctx context.Context, key types.NamespacedName, effectKey string) error {
 		if _, err := p.runEffect(ctx, key, effectKey); err != nil {
@@ -205,7 +205,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 	all.jumped = o.Clock.Changed()
 	all.retained = keep
 
-	for _, r := range []interface{ Start(context.Context) error }{&watchPolicies{cache: mgr.GetCache(), guard: admitted}, admitted, fresh, all, keep, checkpoints} {
+	for _, r := range []interface{ Start(context.Context) error }{&watchPolicies{cache: mgr.GetCache(), guard: admitted}, admitted, fresh, all, keep, checkpoints, &rollback{worlds: w, log: o.Logger.WithName("rollback")}, &skewRecorder{namespace: o.Namespace, worlds: w, detected: skew.detected}} {
 		if err := mgr.Add(r); err != nil {
 			return err
 		}
@@ -231,6 +231,7 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 		outcomeJudge().with(c, reader, o.Clock, guard).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
 		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: policies}).setup(mgr, one),
 		(&chainOpener{worlds: w, changed: all.Tell}).setup(mgr, few),
+		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: policies, worlds: w, told: map[string]*rulesTold{}}).setup(mgr, few),
 		(&settingsReconciler{client: c, clock: o.Clock, retained: all.retained}).setup(mgr, one),
 		(&acceptanceReconciler{client: c, reader: reader, clock: o.Clock, worlds: w, changed: all.Tell}).setup(mgr, one),
 	} {

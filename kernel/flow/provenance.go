@@ -1,11 +1,16 @@
 package flow
 
 import (
+	"maps"
 	"math/big"
+	"slices"
+	"strconv"
 	"time"
 
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
 )
 
 // rulesSchema names the layout of what RulesHash hashes.
@@ -31,3 +36,119 @@ func RulesHash(set *policy.Set, limits Limits, environment string) (string, erro
 }
 
 func seconds(d time.Duration) *big.Int { return big.NewInt(int64(d / time.Second)) }
+
+// RulesKind is a kind of object that decides.
+type RulesKind string
+
+// The kinds of objects whose coming into force is on record.
+const (
+	PolicyRules   RulesKind = "policy"
+	SettingsRules RulesKind = "settings"
+)
+
+// RulesObject is an object that decides, as it is in force now.
+type RulesObject struct {
+	Kind       RulesKind
+	Name, UID  string
+	Generation int64
+	// Hash is of its own rules, "" if they have none. Version is the free text of its author.
+	Hash, Version string
+}
+
+// RulesTold is what the chain says of such an object: the newest of its receipts.
+type RulesTold struct {
+	Kind       RulesKind
+	Name       string
+	Generation int64
+	Removed    bool
+	Seq        int64
+}
+
+// ReadRulesTold reads a receipt of an event about an object that decides. The key is the uid of the object.
+func ReadRulesTold(d receipt.Document) (uid string, told RulesTold, ok bool) {
+	told = RulesTold{Generation: d.Ordinal, Seq: d.Seq}
+	switch timeline.Type(d.Event) {
+	case timeline.PolicyInForce:
+		told.Kind = PolicyRules
+	case timeline.PolicyRemoved:
+		told.Kind, told.Removed = PolicyRules, true
+	case timeline.SettingsInForce:
+		told.Kind = SettingsRules
+	case timeline.SettingsRemoved:
+		told.Kind, told.Removed = SettingsRules, true
+	default:
+		return "", RulesTold{}, false
+	}
+	told.Name = d.Data["name"]
+	return d.SubjectUID, told, d.Kind == receipt.KindEvent
+}
+
+// RulesDue are the receipts that the chain lacks: of each generation that is in force now, and of objects that are gone. An
+// object counts as gone here if it is not present; whoever appends looks first whether it really is.
+//
+// The identity is the object's uid with its generation, and 0 for its end, which comes once: whichever operators write it,
+// however late, there is one receipt for each.
+func RulesDue(s Snapshot, told map[string]RulesTold, present []RulesObject) []receipt.Document {
+	var due []receipt.Document
+	here := map[string]bool{}
+	for _, o := range present {
+		here[o.UID] = true
+		if t, ok := told[o.UID]; ok && (t.Removed || t.Generation >= o.Generation) {
+			continue
+		}
+		d := base(s, receipt.KindEvent, o.UID, o.Generation)
+		d.Event = string(map[RulesKind]timeline.Type{PolicyRules: timeline.PolicyInForce, SettingsRules: timeline.SettingsInForce}[o.Kind])
+		d.Data = filled(map[string]string{
+			"name": o.Name, "generation": strconv.FormatInt(o.Generation, 10), "version": o.Version, "policy_hash": o.Hash, "rules_hash": s.World.RulesHash,
+		})
+		due = append(due, d)
+	}
+	for _, uid := range slices.Sorted(maps.Keys(told)) {
+		t := told[uid]
+		if here[uid] || t.Removed {
+			continue
+		}
+		d := base(s, receipt.KindEvent, uid, 0)
+		d.Event = string(map[RulesKind]timeline.Type{PolicyRules: timeline.PolicyRemoved, SettingsRules: timeline.SettingsRemoved}[t.Kind])
+		d.Data = filled(map[string]string{"name": t.Name, "rules_hash": s.World.RulesHash})
+		due = append(due, d)
+	}
+	return due
+}
+
+// GapDocument is the receipt of a time in which the admission policies were not in force. What was stated before from does
+// not count; previous is what it was before.
+func GapDocument(s Snapshot, from, previous time.Time) receipt.Document {
+	d := base(s, receipt.KindEvent, s.World.NamespaceUID, from.UnixMicro())
+	d.Event, d.Data = string(timeline.AdmissionGap), map[string]string{"counting_from": stamp(from), "previous": stamp(previous)}
+	return d
+}
+
+// Skew is a measurement of the operator's clock against the apiserver's.
+type Skew struct {
+	// Ahead is how far the operator's clock is ahead, at most Bound away from the truth; negative: behind.
+	Ahead, Bound, Threshold time.Duration
+	Measured                time.Time
+}
+
+// SkewDocument is the receipt of a clock that is too far off to decide by.
+func SkewDocument(s Snapshot, skew Skew) receipt.Document {
+	direction := "ahead"
+	if skew.Ahead < 0 {
+		direction = "behind"
+	}
+	micros := func(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+	d := base(s, receipt.KindEvent, s.World.NamespaceUID, skew.Measured.UnixMicro())
+	d.Event = string(timeline.ClockSkewDetected)
+	d.Data = map[string]string{
+		"skew_us": micros(skew.Ahead), "bound_us": micros(skew.Bound), "threshold_us": micros(skew.Threshold),
+		"direction": direction, "measured_at": stamp(skew.Measured),
+	}
+	return d
+}
+
+// filled leaves out what is empty.
+func filled(data map[string]string) map[string]string {
+	maps.DeleteFunc(data, func(_, v string) bool { return v == "" })
+	return data
+}

@@ -58,16 +58,18 @@ const (
 
 // What happens without an action. Each is a receipt of kind event in a chain.
 const (
-	// PolicyInForce: the operator decides by this generation of a policy from now on; data: policy, generation, version, policy_hash, rules_hash.
+	// PolicyInForce: the operator decides by this generation of a policy from now on; data: name, generation, version,
+	// policy_hash, rules_hash.
 	PolicyInForce Type = "POLICY_IN_FORCE"
-	// PolicyRemoved: a policy that was in force is gone; data: policy, rules_hash.
+	// PolicyRemoved: a policy that was in force is gone; data: name, rules_hash.
 	PolicyRemoved Type = "POLICY_REMOVED"
-	// SettingsInForce: the operator decides by this generation of the settings from now on; data: generation, rules_hash.
+	// SettingsInForce: the operator decides by this generation of the settings from now on; data: name, generation,
+	// rules_hash.
 	SettingsInForce Type = "SETTINGS_IN_FORCE"
-	// SettingsRemoved: the settings are gone, so that the defaults hold; data: rules_hash.
+	// SettingsRemoved: the settings are gone, so that the defaults hold; data: name, rules_hash.
 	SettingsRemoved Type = "SETTINGS_REMOVED"
-	// AdmissionGap: the admission policies were away, or different; data: since, counting_from. What was stated meanwhile does
-	// not count.
+	// AdmissionGap: the admission policies were away, or different; data: counting_from, previous. What was stated before
+	// counting_from does not count.
 	AdmissionGap Type = "ADMISSION_GAP"
 	// ClockSkewDetected: the operator's clock is too far from the apiserver's; data: skew_us, bound_us, threshold_us, direction,
 	// measured_at.

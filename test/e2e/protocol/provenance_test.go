@@ -1,0 +1,97 @@
+package protocol
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers"
+	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
+)
+
+// events are those on record in the namespace's chain, by type.
+func (s *scene) events(kind timeline.Type) []receipt.Document {
+	GinkgoHelper()
+	var found []receipt.Document
+	for _, r := range s.chain() {
+		d, err := receipt.Parse(receipt.Entry{Seq: r.Spec.Seq, Hash: r.Spec.Hash, Document: r.Spec.Document})
+		Expect(err).NotTo(HaveOccurred())
+		if d.Kind == receipt.KindEvent && d.Event == string(kind) {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+var _ = Describe("By what was decided", Serial, func() {
+	It("is on record, each generation once, and that a policy is gone", func() {
+		s := newScene()
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyInForce) }).Should(HaveLen(1))
+		first := s.events(timeline.PolicyInForce)[0]
+		Expect(first.Data).To(HaveKeyWithValue("name", "payments"))
+		Expect(first.Data).To(HaveKeyWithValue("generation", "1"))
+
+		By("an edit")
+		s.policy("payments", `{"stripe.refund": {"decision": "deny"}}`)
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyInForce) }).Should(HaveLen(2))
+		second := s.events(timeline.PolicyInForce)[1]
+		Expect(second.SubjectUID).To(Equal(first.SubjectUID))
+		Expect(second.Ordinal).To(Equal(int64(2)))
+		Expect(second.Data["rules_hash"]).NotTo(Equal(first.Data["rules_hash"]))
+		a := s.reaches(s.propose(refund(unique("txn"), 100)), v1alpha1.ActionDenied)
+		Expect(a.Status.RulesHash).To(Equal(second.Data["rules_hash"]), "an action is decided by what the event names")
+
+		By("another operator, which reads what is on record and adds nothing")
+		other := startOperator(controllers.Options{})
+		s.policy("another", `{"stripe.payout": {"decision": "deny"}}`)
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyInForce) }).Should(HaveLen(3))
+		Expect(other.Stop()).To(Succeed())
+
+		By("settings, and their end")
+		ttl := int64(600)
+		settings := &v1alpha1.Settings{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: v1alpha1.SettingsName}, Spec: v1alpha1.SettingsSpec{ApprovalTTLSeconds: &ttl}}
+		Expect(env.Admin().Create(ctx, settings)).To(Succeed())
+		Eventually(func() []receipt.Document { return s.events(timeline.SettingsInForce) }).Should(HaveLen(1))
+		Expect(env.Admin().Delete(ctx, settings)).To(Succeed())
+		Eventually(func() []receipt.Document { return s.events(timeline.SettingsRemoved) }).Should(HaveLen(1))
+
+		By("a policy that is deleted while no operator runs")
+		withoutOperator()
+		Expect(env.Admin().Delete(ctx, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "another"}})).To(Succeed())
+		operator = startOperator(controllers.Options{})
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyRemoved) }).Should(HaveLen(1))
+		Expect(s.events(timeline.PolicyRemoved)[0].Data).To(HaveKeyWithValue("name", "another"))
+		Expect(s.events(timeline.PolicyInForce)).To(HaveLen(3))
+		s.chainHolds()
+	})
+
+	DescribeTable("is on record once, wherever an operator dies while it writes", func(point string) {
+		withoutOperator()
+		s := newSceneWithoutWaiting()
+		doomed := startDoomed(point)
+		Eventually(doomed.Died).Should(BeClosed())
+		operator = startOperator(controllers.Options{})
+		s.inForce("payments")
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyInForce) }).Should(HaveLen(1))
+		s.committed(unique("txn"))
+		Expect(s.events(timeline.PolicyInForce)).To(HaveLen(1))
+		s.chainHolds()
+	},
+		Entry("before", "before event"),
+		Entry("after", "after event"),
+	)
+
+	It("is told with the action, from the proposal to the end", func() {
+		s := newScene()
+		a := s.committed(unique("txn"))
+		var types []string
+		for _, e := range a.Status.Timeline {
+			types = append(types, e.Type)
+		}
+		Expect(types).To(Equal([]string{"ACTION_PROPOSED", "POLICY_EVALUATED", "EFFECT_RESERVED", "EXECUTION_STARTED", "EXECUTION_COMMITTED"}))
+		Expect(a.Status.Timeline[1].Data).To(HaveKeyWithValue("rules_hash", a.Status.RulesHash))
+	})
+})
