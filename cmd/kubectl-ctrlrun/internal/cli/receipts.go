@@ -27,25 +27,43 @@ func (a *app) receiptsCommand() *cobra.Command {
 	}
 	cmd.Args = nil
 	listing := a.receiptsListCommand()
-	cmd.AddCommand(listing, a.receiptsVerifyCommand(), a.receiptsExportCommand(), a.receiptsHeadCommand())
+	cmd.AddCommand(listing, a.receiptsVerifyCommand(), a.receiptsExportCommand(), a.receiptsHeadCommand(), a.receiptsSchemaCommand())
 	return cmd
 }
 
-var receiptKinds = []string{receipt.KindAction, receipt.KindResolution, receipt.KindStatusMissing, receipt.KindLedgerAccepted}
+const receiptsListLong = `List the receipts of the namespace.
+
+With --effect, tell the story of one effect instead: every attempt, who proposed it, who approved it, what was reported, who
+resolved it with what evidence, and what is known now. KEY is an effect key, or the name of an Effect. A receipt of a schema or
+kind that this version does not know is refused, and its seq named: a story that leaves something out is another story.`
 
 func (a *app) receiptsListCommand() *cobra.Command {
 	var kind, effect string
 	var last int
 	objects := newObjectFlags()
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List receipts",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "List receipts, or tell the story of one effect",
+		Long:    receiptsListLong,
+		Example: "  kubectl ctrlrun receipts -n payments --last 20\n  kubectl ctrlrun receipts -n payments --effect refund:txn_1",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := objects.check(); err != nil {
+			kind, err := oneOf("kind", kind, receipt.Kinds())
+			if err != nil {
 				return err
 			}
-			kind, err := oneOf("kind", kind, receiptKinds)
+			story := outputFlag{format: *objects.print.OutputFormat}
+			telling := cmd.Flags().Changed("effect")
+			switch {
+			case telling && (kind != "" || last != 0):
+				return exit.Errorf(exit.Usage, "--effect tells the whole story of one effect: it does not go with --kind or --last")
+			case telling && effect == "":
+				return exit.Errorf(exit.Usage, "--effect needs an effect key, or the name of an Effect")
+			case telling:
+				err = story.check()
+			default:
+				err = objects.check()
+			}
 			if err != nil {
 				return err
 			}
@@ -53,12 +71,12 @@ func (a *app) receiptsListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if telling {
+				return a.tellEffect(cmd.Context(), s, effect, story)
+			}
 			fields := kube.MatchingFields{}
 			if kind != "" {
 				fields["spec.kind"] = kind
-			}
-			if effect != "" {
-				fields["spec.effectName"] = objectName(effect)
 			}
 			list := &v1alpha1.ReceiptList{}
 			err = s.eachReceipt(cmd.Context(), func(r *v1alpha1.Receipt) error {
@@ -81,9 +99,9 @@ func (a *app) receiptsListCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind: "+strings.Join(receiptKinds, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(receiptKinds, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().StringVar(&effect, "effect", "", "only of this effect")
+	cmd.Flags().StringVar(&kind, "kind", "", "only of this kind: "+strings.Join(receipt.Kinds(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(receipt.Kinds(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&effect, "effect", "", "tell the story of the effect of this `KEY`, or name (-o json or yaml)")
 	cmd.Flags().IntVar(&last, "last", 0, "only the last N")
 	objects.addTo(cmd)
 	return cmd
@@ -132,37 +150,6 @@ func (a *app) printReceipts(receipts []v1alpha1.Receipt, wide bool) {
 
 func entryOf(r *v1alpha1.Receipt) receipt.Entry {
 	return receipt.Entry{Seq: r.Spec.Seq, Hash: r.Spec.Hash, Document: r.Spec.Document}
-}
-
-func (a *app) receiptsExportCommand() *cobra.Command {
-	var from int64
-	cmd := &cobra.Command{
-		Use:   "export",
-		Short: "Write the receipts as lines of JSON",
-		Long: "Write the receipts, one a line: {\"seq\":42,\"hash\":\"sha256:...\",\"document\":\"...\"}. The document is the exact string that was\n" +
-			"hashed, so jq and sha256sum verify it; kubectl ctrlrun receipts verify -f verifies the chain.",
-		Example: "  kubectl ctrlrun receipts export -n payments > receipts.jsonl\n  head -1 receipts.jsonl | jq -rj .document | sha256sum",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := a.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.eachReceipt(cmd.Context(), func(r *v1alpha1.Receipt) error {
-				if r.Spec.Seq < from {
-					return nil
-				}
-				line, err := receipt.Line(entryOf(r))
-				if err != nil {
-					return err
-				}
-				_, err = a.streams.Out.Write(append(line, '\n'))
-				return err
-			})
-		},
-	}
-	cmd.Flags().Int64Var(&from, "from", 1, "the first seq to write")
-	return cmd
 }
 
 func (a *app) receiptsHeadCommand() *cobra.Command {

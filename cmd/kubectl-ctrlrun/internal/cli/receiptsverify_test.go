@@ -1,9 +1,15 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/canonical"
@@ -106,6 +112,138 @@ func TestReceiptsVerifyTakesSeveralFilesAndStdin(t *testing.T) {
 	first, second := write(t, "a.jsonl", export(t, c[2], c[3])), write(t, "b.jsonl", export(t, c[1], c[2]))
 	r := run(t, export(t, c[0]), "receipts", "verify", "-f", first, second, "-f", "-", "--head", c[3].Link().String())
 	r.answered(t, "intact: 4 receipts, head "+c[3].Link().String()+"\n")
+}
+
+// namedChain makes n linked receipts that say which chain they are of. from is the receipt they follow.
+func namedChain(t *testing.T, namespace, cluster string, from receipt.Link, n int) []receipt.Entry {
+	t.Helper()
+	var entries []receipt.Entry
+	for range n {
+		entry, err := receipt.Build(from, map[string]any{
+			"kind": "action", "subject_uid": fmt.Sprintf("%s-%d", namespace, from.Seq+1), "ordinal": 0, "namespace": namespace, "cluster_id": cluster,
+			"arguments": map[string]any{"note": strings.Repeat("a", 400)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, entry)
+		from = entry.Link()
+	}
+	return entries
+}
+
+func TestReceiptsVerifyTellsChainsApart(t *testing.T) {
+	orders, payments := namedChain(t, "orders", "c1", receipt.Start(), 3), namedChain(t, "payments", "c1", receipt.Start(), 4)
+	elsewhere := namedChain(t, "orders", "c2", receipt.Start(), 2)
+	restored := namedChain(t, "orders", "c2", orders[2].Link(), 2)
+	altered := payments[1]
+	altered.Document = strings.Replace(altered.Document, `"namespace":"payments"`, `"namespace":"paymentz"`, 1)
+	gone := payments[1]
+	gone.Document = "gone"
+	unnamed := chain(t, 1)[0]
+	all := export(t, append(slices.Clone(orders), payments...)...)
+	head := func(e []receipt.Entry) string { return e[len(e)-1].Link().String() }
+
+	for name, test := range map[string]struct {
+		lines string
+		flags []string
+		code  exit.Code
+		want  []string // lines of the answer, all of them
+	}{
+		"both intact": {lines: all, want: []string{
+			"orders intact: 3 receipts, head " + head(orders), "payments intact: 4 receipts, head " + head(payments)}},
+		"mixed": {lines: export(t, payments[3], orders[2], payments[0], orders[0], payments[2], orders[1], payments[1]), want: []string{
+			"orders intact: 3 receipts, head " + head(orders), "payments intact: 4 receipts, head " + head(payments)}},
+		"one broken": {lines: export(t, orders[0], orders[2]) + export(t, payments...), code: exit.Failure, want: []string{
+			"missing 2 orders", "link_broken 3 orders",
+			"orders broken: 2 breaks, 2 receipts, head " + head(orders), "payments intact: 4 receipts, head " + head(payments)}},
+		"heads by name": {lines: all, flags: []string{"--head", "orders=" + head(orders), "--head", "payments=" + head(payments)}, want: []string{
+			"orders intact: 3 receipts, head " + head(orders), "payments intact: 4 receipts, head " + head(payments)}},
+		"one cut off": {lines: export(t, orders...) + export(t, payments[:2]...), flags: []string{"--head", "payments=" + head(payments)}, code: 3, want: []string{
+			"orders intact: 3 receipts, head " + head(orders), "head_mismatch 4 payments", "payments short: 1 break, 2 receipts, head " + payments[1].Link().String()}},
+		"one that is not there at all": {lines: export(t, orders...), flags: []string{"--head", "payments=" + head(payments)}, code: 3, want: []string{
+			"orders intact: 3 receipts, head " + head(orders), "head_mismatch 4 payments", "payments short: 1 break, 0 receipts, head " + receipt.Start().String()}},
+		"a partial one": {lines: export(t, orders...) + export(t, payments[2:]...), flags: []string{"--from", "payments=" + payments[1].Link().String()}, want: []string{
+			"orders intact: 3 receipts, head " + head(orders), "payments intact: 2 receipts, head " + head(payments)}},
+		"a head by the name of the only chain": {lines: export(t, orders...), flags: []string{"--head", "orders=" + head(orders)}, want: []string{
+			"intact: 3 receipts, head " + head(orders)}},
+		"an altered document is of the only chain": {lines: export(t, payments[0], altered, payments[2], payments[3]), code: exit.Failure, want: []string{
+			"content_altered 2"}},
+		"an unreadable document is of the only chain": {lines: export(t, payments[0], gone, payments[2], payments[3]), code: exit.Failure, want: []string{
+			"content_altered 2"}},
+		"an altered document among several chains": {lines: export(t, orders...) + export(t, payments[0], gone, payments[2], payments[3]), code: exit.Failure, want: []string{
+			"content_altered 2 -", "missing 2 payments", "link_broken 3 payments",
+			"- broken: 1 break, 0 receipts, head " + receipt.Start().String(),
+			"orders intact: 3 receipts, head " + head(orders), "payments broken: 2 breaks, 3 receipts, head " + head(payments)}},
+		"an intact one that names no chain does not pass": {lines: all + export(t, unnamed), code: exit.Failure, want: []string{
+			"unchained 0 -",
+			"- broken: 1 break, 0 receipts, head " + receipt.Start().String(),
+			"orders intact: 3 receipts, head " + head(orders), "payments intact: 4 receipts, head " + head(payments)}},
+		"one namespace in two clusters": {lines: export(t, append(slices.Clone(orders), elsewhere...)...), want: []string{
+			"c1/orders intact: 3 receipts, head " + head(orders), "c2/orders intact: 2 receipts, head " + head(elsewhere)}},
+		"restored in another cluster, and gone on there": {lines: export(t, append(slices.Clone(restored), orders...)...), want: []string{
+			"intact: 5 receipts, head " + head(restored)}},
+		"a line that cannot be read may have been of any": {lines: all + "{\n", code: exit.Usage, want: []string{
+			"orders unreadable: 3 receipts, head " + head(orders), "payments unreadable: 4 receipts, head " + head(payments)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, test.lines, append([]string{"receipts", "verify", "-f", "-"}, test.flags...)...)
+			if r.code != test.code {
+				t.Errorf("exit code %d, want %d: %s", r.code, test.code, r.stderr)
+			}
+			if got := strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n"); !slices.Equal(got, test.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+		})
+	}
+
+	t.Run("a head without a name", func(t *testing.T) {
+		r := run(t, all, "receipts", "verify", "-f", "-", "--head", head(orders))
+		r.refused(t, exit.Usage)
+		if !strings.Contains(r.stderr, "orders, payments") || !strings.Contains(r.stderr, "--head NAMESPACE="+head(orders)) {
+			t.Errorf("the message does not say what to do: %s", r.stderr)
+		}
+	})
+}
+
+// A verification of many receipts holds few of them in memory: here far more pass through a file than are held, in an order
+// that is nearly the reverse. `go run ./test/bench/receipts` measures a million.
+func TestReceiptsVerifyOfManyInAnyOrder(t *testing.T) {
+	const n = 20_000
+	c := namedChain(t, "payments", "c1", receipt.Start(), n)
+	head := c[n-1].Link().String()
+	slices.Reverse(c)
+	for i := 0; i+7 < n; i += 7 {
+		c[i], c[i+7] = c[i+7], c[i]
+	}
+	var in bytes.Buffer
+	for _, e := range c {
+		line, err := receipt.Line(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Write(append(line, '\n'))
+	}
+	r := &reading{app: newTestApp(&in), spool: newSpool(), chains: newChains()}
+	defer r.spool.close()
+	r.spool.limit = 1000
+	if err := r.read(context.Background(), "-"); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.spool.held) >= 1000 || len(r.spool.runs) != n/1000 {
+		t.Errorf("%d digests are held, %d runs are in the file", len(r.spool.held), len(r.spool.runs))
+	}
+	heads, err := parseLinks("head", []string{head})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.judge(verifying{heads: heads}); err != nil {
+		t.Error(err)
+	}
+}
+
+func newTestApp(in io.Reader) *app {
+	return &app{streams: genericiooptions.IOStreams{In: in, Out: io.Discard, ErrOut: io.Discard}}
 }
 
 func TestReceiptsVerifyOfAMissingFileIsUnreadable(t *testing.T) {
