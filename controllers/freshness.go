@@ -209,6 +209,16 @@ func (f *freshness) Hold() *flow.Hold {
 	return &flow.Hold{Reason: decision.CachesStale, Since: since, Message: "The operator cannot prove that what it knows of policies, settings and namespaces is what the apiserver holds. Nothing is decided until it can; its log says what differs."}
 }
 
+// Age is how long ago the last equal round began; before the first, how long ago the process did.
+func (f *freshness) Age() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.equal.IsZero() {
+		return time.Since(f.start)
+	}
+	return time.Since(f.equal)
+}
+
 // Idle is how long ago the last round ended, equal or not: an apiserver that is away is no reason to restart this process.
 func (f *freshness) Idle() time.Duration {
 	f.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -35,10 +36,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers/export"
+	"ctrlrun.dev/operator/controllers/metrics"
 	"ctrlrun.dev/operator/controllers/observe"
 	"ctrlrun.dev/operator/kernel/flow"
 )
@@ -59,8 +63,10 @@ type Options struct {
 	Logger logr.Logger
 	// Observers hear of every write, after it was made.
 	Observers []observe.Observer
-	// Registry of the metrics. Default: controller-runtime's.
+	// Registry of the metrics. Default: controller-runtime's; several operators of one process need one each.
 	Registry prometheus.Registerer
+	// Version of the operator, for the metrics.
+	Version string
 	// KubernetesEvents says which events of a timeline become Kubernetes Events: notable, all or none. Default: notable.
 	KubernetesEvents string
 	// Crash is called before and after each write of the protocol with its name. For tests that end the operator there.
@@ -177,7 +183,9 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		identity: review.Status.UserInfo.Username, crash: o.Crash,
 	}
 	w.appended, w.crash = checkpoints.Grew, o.Crash
-	w.observer = observe.All(o.Logger.WithName("observe"), o.Observers...)
+	if w.observer, err = observers(mgr, o, w, admitted, fresh, skew); err != nil {
+		return err
+	}
 	w.recreate = func(ctx context.Context, key types.NamespacedName, effectKey string) error {
 		if _, err := p.runEffect(ctx, key, effectKey); err != nil {
 			return err
@@ -279,6 +287,68 @@ func index(ctx context.Context, indexer client.FieldIndexer) error {
 		return nil
 	})
 }
+
+// observers are all who hear of writes: those of the options, the metrics, and the Kubernetes Events.
+func observers(mgr ctrl.Manager, o Options, w *worlds, admitted *admissionGuard, fresh *freshness, skew *skewGuard) (observe.Observer, error) {
+	all := slices.Clone(o.Observers)
+	if o.KubernetesEvents != export.NoEvents {
+		events := export.NewKubernetesEvents(mgr.GetEventRecorder("ctrlrun-operator"), o.KubernetesEvents, o.Logger.WithName("events"))
+		all = append(all, events)
+		if err := mgr.Add(closing{events}); err != nil {
+			return nil, err
+		}
+	}
+	var sinks []export.Sink
+	var names []string
+	for _, one := range all {
+		if sink, ok := one.(export.Sink); ok {
+			sinks, names = append(sinks, sink), append(names, sink.Name())
+		}
+	}
+	metered := metrics.New(mgr.GetCache(), o.Clock.Now, metrics.Guards{
+		AdmissionHeld: func() (string, bool) {
+			if h := admitted.Hold(); h != nil {
+				return string(h.Reason), true
+			}
+			return "", false
+		},
+		Freshness:      fresh.Age,
+		ClockOffset:    skew.Offset,
+		Chains:         w.heads,
+		HeldNamespaces: w.held,
+		Version:        o.Version,
+	}, names...)
+	for _, sink := range sinks {
+		sink.OnDrop(metered.SinkDropped)
+	}
+	registry := o.Registry
+	switch {
+	case registry != nil:
+	case o.MetricsAddress == "0":
+		registry = prometheus.NewRegistry() // nobody scrapes it
+	default:
+		registry = ctrlmetrics.Registry
+	}
+	if err := metered.Register(registry); err != nil {
+		return nil, err
+	}
+	return observe.All(o.Logger.WithName("observe"), append(all, metered)...), nil
+}
+
+// closing gives a sink that belongs to the manager a moment to write what waits, when the manager ends.
+type closing struct{ sink export.Sink }
+
+// Start implements manager.Runnable.
+func (c closing) Start(ctx context.Context) error {
+	<-ctx.Done()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = c.sink.Close(bounded) // what did not fit is counted as dropped
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (closing) NeedLeaderElection() bool { return false }
 
 // probes: alive means that rounds of the freshness proof are made, equal or not; ready means that statements made now count.
 func probes(mgr ctrl.Manager, o Options, guard *admissionGuard, fresh *freshness) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -403,6 +404,42 @@ func (w *worlds) append(ctx context.Context, namespace string, chain *ledger.Cha
 	}
 	w.observer.ReceiptAppended(told)
 	return link, document, nil
+}
+
+// heads are the last receipts of the chains that are open, by namespace.
+func (w *worlds) heads() map[string]int64 {
+	heads := map[string]int64{}
+	w.each(func(namespace string, o *openChain) {
+		if o.chain != nil {
+			heads[namespace] = o.chain.Head().Seq
+		}
+	})
+	return heads
+}
+
+// held are the reasons of namespaces that hold because of their chains.
+func (w *worlds) held() map[string]string {
+	held := map[string]string{}
+	w.each(func(namespace string, o *openChain) {
+		if o.hold != nil {
+			held[namespace] = string(o.hold.Reason)
+		}
+	})
+	return held
+}
+
+// each looks at the chains that nobody works on right now.
+func (w *worlds) each(look func(namespace string, o *openChain)) {
+	w.mu.Lock()
+	chains := maps.Clone(w.chains)
+	w.mu.Unlock()
+	for namespace, o := range chains {
+		// It is locked while it is opened, for as long as the apiserver takes. Whoever looks does not wait for that.
+		if o.mu.TryLock() {
+			look(namespace, o)
+			o.mu.Unlock()
+		}
+	}
 }
 
 type auditKey struct{}

@@ -62,6 +62,7 @@ func command() *cobra.Command {
 				return err
 			}
 			cfg.QPS, cfg.Burst, cfg.UserAgent = qps, int(2*qps), "ctrlrun-operator"
+			o.Version = version
 			ctx := ctrl.SetupSignalHandler()
 			sinks, err := out.open(ctx, cfg, o.Logger.WithName("export"))
 			if err != nil {

@@ -135,7 +135,7 @@ var _ = Describe("what a governed action costs", Serial, func() {
 		s.chainHolds()
 	})
 
-	It("is three writes of the agent, and nine of the operator, on the approve path", func() {
+	It("is three writes of the agent, and nine of the operator beside the Event that people are asked, on the approve path", func() {
 		s, agent, ofOperator, ofAgent := counting()
 		writesBefore, readsBefore := ofOperator.snapshot()
 		var asked sync.Once
@@ -160,6 +160,7 @@ var _ = Describe("what a governed action costs", Serial, func() {
 			return withoutRetries(slices.Clone(writes[len(writesBefore):]))
 		}).Should(ConsistOf(
 			"PUT actions/status 200",   // what people are asked
+			"POST events 201", // people are told that they are asked; it is written aside, and nothing waits for it
 			"PUT approvals/status 200", // the answer counts
 			"PUT actions/status 200",   // a process may claim
 			"POST effects 201",
