@@ -355,10 +355,10 @@ func verdict(lines []string, opts receipt.Options) receipt.Verdict {
 	return v.Report().Verdict
 }
 
-// Lines in another order, and files that overlap, become one file that can be checked.
+// Lines in another order, files that overlap and files of several chains become one file that can be checked.
 func TestReceiptsPageSortsLines(t *testing.T) {
 	lines := goldenLines(t)
-	shuffled := slices.Concat(lines[4:], lines[:5], lines[2:3])
+	shuffled := slices.Concat(lines[4:], rewritten(t, lines), lines[:5], lines[2:3]) // what is rewritten is of another namespace
 	b := newBench(t, strings.Join(shuffled, ""))
 	if out, code := b.sh(command(t, sortLines)); code != 0 {
 		t.Fatalf("printed %q, exit code %d", out, code)
@@ -524,6 +524,7 @@ func TestReceiptsPageTables(t *testing.T) {
 	}
 	for _, name := range []string{
 		receipt.ContentAltered, receipt.LinkBroken, receipt.Missing, receipt.HeadMismatch, receipt.Unchained, receipt.HashMissing,
+		receipt.MirrorMismatch, receipt.NameMismatch, receipt.OriginMismatch, receipt.ReferenceBroken, receipt.EffectMismatch,
 	} {
 		if !strings.Contains(page(t), fmt.Sprintf("\n| `%s` |", name)) {
 			t.Errorf("the break %s is not explained", name)
