@@ -45,7 +45,7 @@ test: test-unit test-integration ## Run every test, with the race detector
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
 	@packages="$$($(GO) list ./... | grep -v /operator/test/)"; set -x; \
-	CGO_ENABLED=1 $(GO) test -race $$packages ./test/imports ./test/testenv/assets
+	CGO_ENABLED=1 $(GO) test -race $$packages ./test/imports ./test/schema ./test/testenv/assets
 
 # One package at a time: each starts a control plane of its own. -v shows what a passing suite ran.
 .PHONY: test-integration

@@ -160,7 +160,7 @@ var _ = Describe("what a governed action costs", Serial, func() {
 			return withoutRetries(slices.Clone(writes[len(writesBefore):]))
 		}).Should(ConsistOf(
 			"PUT actions/status 200",   // what people are asked
-			"POST events 201", // people are told that they are asked; it is written aside, and nothing waits for it
+			"POST events 201",          // people are told that they are asked; it is written aside, and nothing waits for it
 			"PUT approvals/status 200", // the answer counts
 			"PUT actions/status 200",   // a process may claim
 			"POST effects 201",

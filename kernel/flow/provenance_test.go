@@ -1,0 +1,158 @@
+package flow_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/kernel/timeline"
+)
+
+// aSource is a policy object of that name.
+func aSource(t *testing.T, name, version, actions string) policy.Source {
+	t.Helper()
+	v, err := canonical.Parse([]byte(actions))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, _ := policy.NewSource(name, version, 1, v)
+	return source
+}
+
+func TestRulesHash(t *testing.T) {
+	const (
+		refund = `"stripe.refund":{"effect":"refund:{payment_id}","rules":[{"when":{"amount_lte":5},"decision":"allow"},{"decision":"deny"}]}`
+		payout = `"stripe.payout":{"decision":"deny"}`
+	)
+	limits := flow.Limits{ApprovalTTL: time.Minute, MaxLease: time.Hour, FinishedTTL: time.Hour}
+	hash := func(limits flow.Limits, environment string, sources ...policy.Source) string {
+		t.Helper()
+		h, err := flow.RulesHash(policy.NewSet(sources), limits, environment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	base := hash(limits, "production", aSource(t, "all", "v1", "{"+refund+","+payout+"}"))
+	// Fixed for ever: receipts name it.
+	if want := "sha256:9926ea7af7ef7a7f2c11b37b220b278e530300c7957ed1446567261d1a63ff59"; base != want {
+		t.Errorf("%s, want %s", base, want)
+	}
+	keeps := limits
+	keeps.FinishedTTL = time.Minute
+	for name, same := range map[string]string{
+		"another order of keys":      hash(limits, "production", aSource(t, "all", "v1", "{"+payout+","+refund+"}")),
+		"another version":            hash(limits, "production", aSource(t, "all", "v2", "{"+refund+","+payout+"}")),
+		"moved to another file":      hash(limits, "production", aSource(t, "a", "v1", "{"+refund+"}"), aSource(t, "b", "", "{"+payout+"}")),
+		"the same twice":             hash(limits, "production", aSource(t, "a", "v1", "{"+refund+","+payout+"}"), aSource(t, "b", "", "{"+payout+"}")),
+		"how long things are kept":   hash(keeps, "production", aSource(t, "all", "v1", "{"+refund+","+payout+"}")),
+		"another name of the policy": hash(limits, "production", aSource(t, "renamed", "v1", "{"+refund+","+payout+"}")),
+	} {
+		if same != base {
+			t.Errorf("%s: decides the same, and has another hash", name)
+		}
+	}
+	longer := limits
+	longer.ApprovalTTL = time.Hour
+	shorter := limits
+	shorter.MaxLease = time.Minute
+	seen := map[string]string{"": base}
+	for name, other := range map[string]string{
+		"the order of rules":   hash(limits, "production", aSource(t, "all", "v1", `{"stripe.refund":{"effect":"refund:{payment_id}","rules":[{"decision":"deny"},{"when":{"amount_lte":5},"decision":"allow"}]},`+payout+"}")),
+		"an operand":           hash(limits, "production", aSource(t, "all", "v1", "{"+strings.Replace(refund, ":5", ":6", 1)+","+payout+"}")),
+		"a template":           hash(limits, "production", aSource(t, "all", "v1", "{"+strings.Replace(refund, "refund:{", "refunds:{", 1)+","+payout+"}")),
+		"an action less":       hash(limits, "production", aSource(t, "all", "v1", "{"+refund+"}")),
+		"the environment":      hash(limits, "staging", aSource(t, "all", "v1", "{"+refund+","+payout+"}")),
+		"the time to answer":   hash(longer, "production", aSource(t, "all", "v1", "{"+refund+","+payout+"}")),
+		"the longest lease":    hash(shorter, "production", aSource(t, "all", "v1", "{"+refund+","+payout+"}")),
+		"a conflict":           hash(limits, "production", aSource(t, "a", "v1", "{"+refund+","+payout+"}"), aSource(t, "b", "", `{"stripe.payout":{"decision":"allow"}}`)),
+		"an invalid policy":    hash(limits, "production", aSource(t, "all", "v1", "{"+refund+`,"stripe.payout":{"decision":"maybe"}}`)),
+		"no policy whatsoever": hash(limits, "production"),
+	} {
+		for known, h := range seen {
+			if h == other {
+				t.Errorf("%s: has the hash of %q", name, known)
+			}
+		}
+		seen[name] = other
+	}
+}
+
+func TestRulesDue(t *testing.T) {
+	s := flow.Snapshot{Now: noon, World: aWorld()}
+	s.World.RulesHash = "rules"
+	payments := flow.RulesObject{Kind: flow.PolicyRules, Name: "payments", UID: "p", Generation: 3, Hash: "own", Version: "git-1"}
+	settings := flow.RulesObject{Kind: flow.SettingsRules, Name: "default", UID: "s", Generation: 1}
+	told := func(generation int64) flow.RulesTold {
+		return flow.RulesTold{Kind: flow.PolicyRules, Name: "payments", Generation: generation, Seq: 7}
+	}
+	gone := told(0)
+	gone.Removed = true
+	for name, tc := range map[string]struct {
+		told    map[string]flow.RulesTold
+		present []flow.RulesObject
+		want    []string
+	}{
+		"new":                              {nil, []flow.RulesObject{payments, settings}, []string{"POLICY_IN_FORCE p/3", "SETTINGS_IN_FORCE s/1"}},
+		"edited":                           {map[string]flow.RulesTold{"p": told(2)}, []flow.RulesObject{payments}, []string{"POLICY_IN_FORCE p/3"}},
+		"told":                             {map[string]flow.RulesTold{"p": told(3)}, []flow.RulesObject{payments}, nil},
+		"told by one who is later":         {map[string]flow.RulesTold{"p": told(4)}, []flow.RulesObject{payments}, nil},
+		"removed":                          {map[string]flow.RulesTold{"p": told(3)}, nil, []string{"POLICY_REMOVED p/0"}},
+		"removed, and told":                {map[string]flow.RulesTold{"p": gone}, nil, nil},
+		"removed, and a cache that lags":   {map[string]flow.RulesTold{"p": gone}, []flow.RulesObject{payments}, nil},
+		"replaced by another of that name": {map[string]flow.RulesTold{"other": told(9)}, []flow.RulesObject{payments}, []string{"POLICY_IN_FORCE p/3", "POLICY_REMOVED other/0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, d := range flow.RulesDue(s, tc.told, tc.present) {
+				got = append(got, d.Event+" "+strings.TrimPrefix(d.Identity().String(), receipt.KindEvent+"/"))
+				if _, err := d.Entry(receipt.Start()); err != nil {
+					t.Errorf("nobody can read it: %v", err)
+				}
+				d.Seq = 12
+				uid, now, ok := flow.ReadRulesTold(d)
+				if !ok || uid != d.SubjectUID || now.Seq != 12 || now.Removed != strings.HasSuffix(d.Event, "REMOVED") || now.Name != d.Data["name"] {
+					t.Errorf("read back is %s %+v %t", uid, now, ok)
+				}
+				if again := flow.RulesDue(s, map[string]flow.RulesTold{uid: now}, tc.present); len(again) >= len(tc.present)+1 {
+					t.Errorf("it is due again: %+v", again)
+				}
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("due are %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// What happened without an action has an identity that every operator computes alike, and a document its reader takes.
+func TestEventDocuments(t *testing.T) {
+	s := flow.Snapshot{Now: noon, World: aWorld()}
+	gap := flow.GapDocument(s, noon, noon.Add(-time.Hour))
+	skew := flow.SkewDocument(s, flow.Skew{Ahead: -3 * time.Second, Bound: 500 * time.Millisecond, Threshold: 2 * time.Second, Measured: noon})
+	for _, tc := range []struct {
+		document receipt.Document
+		kind     timeline.Type
+		data     map[string]string
+	}{
+		{gap, timeline.AdmissionGap, map[string]string{"counting_from": "2026-07-01T12:00:00.000Z", "previous": "2026-07-01T11:00:00.000Z"}},
+		{skew, timeline.ClockSkewDetected, map[string]string{
+			"skew_us": "-3000000", "bound_us": "500000", "threshold_us": "2000000", "direction": "behind", "measured_at": "2026-07-01T12:00:00.000Z"}},
+	} {
+		if tc.document.Event != string(tc.kind) || !maps.Equal(tc.document.Data, tc.data) {
+			t.Errorf("%s %v, want %s %v", tc.document.Event, tc.document.Data, tc.kind, tc.data)
+		}
+		if id := tc.document.Identity(); id.SubjectUID != "namespace" || id.Ordinal != noon.UnixMicro() || id.Kind != receipt.KindEvent {
+			t.Errorf("identity %v", id)
+		}
+		if _, err := tc.document.Entry(receipt.Start()); err != nil {
+			t.Error(err)
+		}
+	}
+}
