@@ -134,7 +134,7 @@ func subject(d receipt.Document) *corev1.ObjectReference {
 	ref := &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Namespace: d.Namespace, UID: types.UID(d.SubjectUID)}
 	switch timeline.Type(d.Event) {
 	case timeline.PolicyInForce, timeline.PolicyRemoved:
-		ref.Kind, ref.Name = "ActionPolicy", d.Data["policy"]
+		ref.Kind, ref.Name = "ActionPolicy", d.Data["name"]
 	case timeline.SettingsInForce, timeline.SettingsRemoved:
 		ref.Kind, ref.Name = "Settings", v1alpha1.SettingsName
 	default:
@@ -286,19 +286,19 @@ func sentence(e timeline.Event) string {
 	case timeline.EffectResolved:
 		return fmt.Sprintf("%s said what really happened: %s (Resolution %s).", of("resolver", "Somebody"), of("result", "unknown"), of("resolution", "unknown"))
 	case timeline.PolicyInForce:
-		return fmt.Sprintf("Generation %s of ActionPolicy %s decides from now on.", of("generation", "unknown"), of("policy", "unknown"))
+		return fmt.Sprintf("Generation %s of ActionPolicy %s decides from now on.", of("generation", "unknown"), of("name", "unknown"))
 	case timeline.PolicyRemoved:
-		return fmt.Sprintf("ActionPolicy %s is gone and decides nothing any more.", of("policy", "unknown"))
+		return fmt.Sprintf("ActionPolicy %s is gone and decides nothing any more.", of("name", "unknown"))
 	case timeline.SettingsInForce:
 		return fmt.Sprintf("Generation %s of the Settings holds from now on.", of("generation", "unknown"))
 	case timeline.SettingsRemoved:
 		return "The Settings are gone; the defaults hold."
 	case timeline.AdmissionGap:
-		return fmt.Sprintf("The admission policies were away or changed since %s. What was stated before %s does not count; propose and approve it again.",
-			of("since", "an unknown time"), of("counting_from", "they were back"))
+		return fmt.Sprintf("The admission policies were away or changed. What was stated before %s does not count; propose and approve it again.",
+			of("counting_from", "they were back"))
 	case timeline.ClockSkewDetected:
-		return fmt.Sprintf("The operator's clock is %s microseconds off the apiserver's; beyond %s nothing is decided. Set the clocks of the nodes right.",
-			of("skew_us", "unknown"), of("threshold_us", "the bound"))
+		return fmt.Sprintf("The operator's clock is off the apiserver's by %s microseconds (%s); beyond %s nothing is decided. Set the clocks of the nodes right.",
+			of("skew_us", "unknown"), of("direction", "in an unknown direction"), of("threshold_us", "the bound"))
 	}
 	return e.Type.Reason() + "."
 }

@@ -58,7 +58,7 @@ func newChain() *chain { return &chain{head: receipt.Start()} }
 func policyInForce(generation int64, filler string) receipt.Document {
 	return receipt.Document{
 		Kind: receipt.KindEvent, SubjectUID: "a0a0a0a0-0000-4000-8000-000000000001", Ordinal: generation, Event: string(timeline.PolicyInForce),
-		Data: map[string]string{"policy": "refunds", "generation": fmt.Sprint(generation), "version": "<\"é\">" + filler},
+		Data: map[string]string{"name": "refunds", "generation": fmt.Sprint(generation), "version": "<\"é\">" + filler},
 	}
 }
 
@@ -97,7 +97,7 @@ func TestLinesOnStdout(t *testing.T) {
 		`{"action_id":"0b9f3a52-2f61-4a4e-8f9d-5f0c7a1b2c3d","action_name":"refund","approval_id":null,"cluster_id":"` + cluster + `","data":{},"effect_key":"refund:txn_1","event_id":"0b9f3a52-2f61-4a4e-8f9d-5f0c7a1b2c3d.8","namespace":"payments","ts":"2026-03-01T12:00:00.123Z","type":"EXECUTION_STARTED"}`,
 		`{"action_id":"0b9f3a52-2f61-4a4e-8f9d-5f0c7a1b2c3d","action_name":"refund","approval_id":null,"cluster_id":"` + cluster + `","data":{"reason":"quota"},"effect_key":null,"event_id":"0b9f3a52-2f61-4a4e-8f9d-5f0c7a1b2c3d.1","namespace":"payments","ts":"2026-03-01T12:00:00.123Z","type":"ACTION_HELD"}`,
 		string(line),
-		`{"action_id":null,"action_name":null,"approval_id":null,"cluster_id":"` + cluster + `","data":{"generation":"3","policy":"refunds","version":"<\"é\">"},"effect_key":null,"event_id":"payments.1","namespace":"payments","ts":"2026-03-01T12:00:00.123Z","type":"POLICY_IN_FORCE"}`,
+		`{"action_id":null,"action_name":null,"approval_id":null,"cluster_id":"` + cluster + `","data":{"generation":"3","name":"refunds","version":"<\"é\">"},"effect_key":null,"event_id":"payments.1","namespace":"payments","ts":"2026-03-01T12:00:00.123Z","type":"POLICY_IN_FORCE"}`,
 	}
 	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	for i := range max(len(got), len(want)) {

@@ -289,7 +289,7 @@ func TestWritesThatDoNotFinishAreNoSpans(t *testing.T) {
 	}
 	s := g.spans[0]
 	a := texts(s.Attributes)
-	if s.Name != "POLICY_IN_FORCE" || a["ctrlrun.policy"] != "refunds" || a["ctrlrun.receipt_id"] != "payments-000000000001" || s.StartTimeUnixNano != s.EndTimeUnixNano {
+	if s.Name != "POLICY_IN_FORCE" || a["ctrlrun.name"] != "refunds" || a["ctrlrun.receipt_id"] != "payments-000000000001" || s.StartTimeUnixNano != s.EndTimeUnixNano {
 		t.Errorf("got %s %v", s.Name, a)
 	}
 }

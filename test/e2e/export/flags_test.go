@@ -61,7 +61,12 @@ func startOperator(args ...string) *operator {
 	}, args...)...)}
 	o.cmd.Stdout, o.cmd.Stderr = &o.stdout, &o.stderr
 	Expect(o.cmd.Start()).To(Succeed())
-	DeferCleanup(func() { _ = o.cmd.Process.Kill() })
+	DeferCleanup(func() {
+		_ = o.cmd.Process.Kill()
+		if CurrentSpecReport().Failed() {
+			AddReportEntry("the operator's log", o.stderr.String())
+		}
+	})
 	return o
 }
 
@@ -180,7 +185,7 @@ var _ = Describe("what the operator exports", Ordered, func() {
 		described, err := exec.Command(env.Kubectl(), "--kubeconfig="+env.Kubeconfig(testenv.User{Name: "root", Groups: []string{"system:masters"}}), "describe", "action", denied.Name, "-n", s.ns).CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(described))
 		Expect(string(described)).To(MatchRegexp(`Warning\s+ActionDenied`))
-	}, SpecTimeout(30*time.Second))
+	}, SpecTimeout(60*time.Second))
 
 	It("is complete when the operator has ended: as lines on stdout and in files", func() {
 		o.stop()
