@@ -184,14 +184,14 @@ var _ = Describe("the day after an outage", Ordered, func() {
 		Expect(r.Stderr).To(And(
 			ContainSubstring("line 2: %s: ", todo[1]["effect"]), ContainSubstring("what you state is not what is recorded"),
 			ContainSubstring("line 301: "), ContainSubstring("there is no such effect"),
-			ContainSubstring("200 resolved now, 99 already resolved, 2 refused"), ContainSubstring("2 answers refused: lines 2, 301")))
+			ContainSubstring("200 resolved now, 99 already resolved, 2 not resolved"), ContainSubstring("2 answers not resolved: lines 2, 301")))
 
 		By("having nothing left to do")
 		start = time.Now()
 		r = s.run(s.resolver, "resolve", "-f", filepath.Join(s.dir, "todo.jsonl"), "--yes")
 		AddReportEntry("resolve -f of what is done", time.Since(start).Round(time.Millisecond).String())
 		Expect(r.Code).To(Equal(0), r.Stderr)
-		Expect(r.Stderr).To(ContainSubstring("0 resolved now, 300 already resolved, 0 refused"))
+		Expect(r.Stderr).To(ContainSubstring("0 resolved now, 300 already resolved, 0 not resolved"))
 		Expect(s.run(s.resolver, "effects", "--state", "Ambiguous", "-o", "jsonl").Stdout).To(BeEmpty())
 		r = s.run(s.view, "receipts", "verify")
 		Expect(r.Code).To(Equal(0), r.Stderr)

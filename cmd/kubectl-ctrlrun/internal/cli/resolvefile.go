@@ -243,7 +243,7 @@ func (a *app) resolveFile(ctx context.Context, s *session, answers []resolving, 
 	}
 	if mode == resolveDryRun {
 		a.printPlan(all)
-		return a.summary(all, "to be stated")
+		return a.summary(all, "to be stated", "refused")
 	}
 	if err := a.confirmPlan(s, all, mode); err != nil {
 		return err
@@ -253,7 +253,7 @@ func (a *app) resolveFile(ctx context.Context, s *session, answers []resolving, 
 	}
 	s.stateAll(ctx, all)
 	a.awaitVerdicts(ctx, s, all)
-	return a.summary(all, "resolved now")
+	return a.summary(all, "resolved now", "not resolved")
 }
 
 // planAnswers looks up everything the answers are about.
@@ -547,8 +547,8 @@ func (a *app) printDone(r *statingAnswer) {
 	r.told = true
 }
 
-// summary counts, and is the error of those that were refused. If all of them have the same exit code it is that one.
-func (a *app) summary(all []*statingAnswer, verb string) error {
+// summary counts, and is the error of those that came to nothing. If all of them have the same exit code it is that one.
+func (a *app) summary(all []*statingAnswer, worked, failedTo string) error {
 	var done, already int
 	var failed []*statingAnswer
 	for _, r := range all {
@@ -562,7 +562,7 @@ func (a *app) summary(all []*statingAnswer, verb string) error {
 			done++
 		}
 	}
-	a.note("%d %s, %d already resolved, %d refused", done, verb, already, len(failed))
+	a.note("%d %s, %d already resolved, %d %s", done, worked, already, len(failed), failedTo)
 	if len(failed) == 0 {
 		return nil
 	}
@@ -574,7 +574,7 @@ func (a *app) summary(all []*statingAnswer, verb string) error {
 		}
 		lines = append(lines, fmt.Sprint(r.line))
 	}
-	return exit.Errorf(code, "%s refused: %s", count(len(failed), "answer"), boundedList("line", lines))
+	return exit.Errorf(code, "%s %s: %s", count(len(failed), "answer"), failedTo, boundedList("line", lines))
 }
 
 // boundedList names what can be read at a glance, and counts the rest.
