@@ -70,7 +70,7 @@ check "manifests render" "fix the kustomization" render
 check "formatting" "run 'gofmt -w' on these files" formatted
 check "go vet" "fix the code" "$go" vet ./...
 # hack/controlplane is not vetted: that would compile Kubernetes a second time, and it is fifty lines.
-for module in . hack/tools hack/controlplane; do
+for module in . hack/tools hack/controlplane hack/rules; do
 	check "go.mod of $module" "run 'go mod tidy' in $module" tidy "$module"
 done
 
