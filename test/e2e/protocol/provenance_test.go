@@ -1,15 +1,22 @@
 package protocol
 
 import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
+	"ctrlrun.dev/operator/test/testenv"
 )
 
 // events are those on record in the namespace's chain, by type.
@@ -24,6 +31,20 @@ func (s *scene) events(kind timeline.Type) []receipt.Document {
 		}
 	}
 	return found
+}
+
+// earlierServer says that the apiserver's clock is ten minutes behind, while it is so.
+type earlierServer struct {
+	next  http.RoundTripper
+	ahead *atomic.Bool
+}
+
+func (e earlierServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := e.next.RoundTrip(r)
+	if err == nil && e.ahead.Load() {
+		response.Header.Set("Date", time.Now().Add(-10*time.Minute).UTC().Format(http.TimeFormat))
+	}
+	return response, err
 }
 
 var _ = Describe("By what was decided", Serial, func() {
@@ -83,6 +104,54 @@ var _ = Describe("By what was decided", Serial, func() {
 		Entry("before", "before event"),
 		Entry("after", "after event"),
 	)
+
+	It("has gaps, and each chain says when", func() {
+		s, quiet := newScene(), newScene()
+		s.committed(unique("txn"))
+		closeGap := admissionGap("ctrlrun-records-kept")
+		closeGap()
+		counting := admissionSince()
+		Eventually(func() []receipt.Document { return quiet.events(timeline.AdmissionGap) }).Should(HaveLen(1), "nothing happens in it, and it is audited all the same")
+		Eventually(func() []receipt.Document { return s.events(timeline.AdmissionGap) }).Should(HaveLen(1))
+		gap := s.events(timeline.AdmissionGap)[0]
+		Expect(gap.Data["counting_from"]).To(Equal(counting.UTC().Format(receipt.TimeLayout)))
+		Expect(gap.Data["previous"] < gap.Data["counting_from"]).To(BeTrue())
+
+		By("the next operator, which was not there")
+		withoutOperator()
+		operator = startOperator(controllers.Options{})
+		s.committed(unique("txn"))
+		Expect(s.events(timeline.AdmissionGap)).To(HaveLen(1))
+		s.chainHolds()
+	})
+
+	It("was not decided by a clock that was off, and the operator's own chain says so", func() {
+		withoutOperator()
+		system := &scene{ns: testenv.SystemNamespace}
+		before := len(system.events(timeline.ClockSkewDetected))
+		ahead := &atomic.Bool{}
+		var err error
+		operator, err = env.StartOperator(func(cfg *rest.Config) (testenv.Runnable, error) {
+			cfg.QPS, cfg.Burst = 500, 1000
+			cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return earlierServer{next, ahead} })
+			return controllers.New(cfg, controllers.Options{Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock})
+		})
+		Expect(err).NotTo(HaveOccurred())
+		s := newScene()
+		ahead.Store(true)
+		Eventually(func() []receipt.Document { return system.events(timeline.ClockSkewDetected) }).Should(HaveLen(before + 1))
+		d := system.events(timeline.ClockSkewDetected)[before]
+		Expect(d.Data).To(HaveKeyWithValue("direction", "ahead"))
+		skew, err := strconv.Atoi(d.Data["skew_us"])
+		Expect(err).NotTo(HaveOccurred())
+		Expect(skew).To(BeNumerically("~", (10 * time.Minute).Microseconds(), (2 * time.Second).Microseconds()))
+		a := s.propose(refund(unique("txn"), 100).unclaimed())
+		Consistently(func() v1alpha1.ActionState { return s.get(a).Status.State }).WithTimeout(time.Second).Should(Equal(v1alpha1.ActionPending))
+		ahead.Store(false)
+		s.reaches(a, v1alpha1.ActionClaimable)
+		Expect(system.events(timeline.ClockSkewDetected)).To(HaveLen(before + 1))
+		system.chainHolds()
+	})
 
 	It("is told with the action, from the proposal to the end", func() {
 		s := newScene()
