@@ -130,7 +130,7 @@ var _ = Describe("the operator's exports", func() {
 
 var _ = Describe("what the operator exports", Ordered, func() {
 	var (
-		s                                   *stage
+		s, other                            *stage
 		dir                                 string
 		traces                              *collector
 		o                                   *operator
@@ -139,7 +139,7 @@ var _ = Describe("what the operator exports", Ordered, func() {
 	)
 
 	BeforeAll(func(c SpecContext) {
-		s = newStage()
+		s, other = newStage(), newStage()
 		dir = filepath.Join(env.Dir, "exported")
 		traces = startCollector()
 		o = startOperator("--export=stdout", "--export=dir:"+dir, "--otlp-endpoint="+traces.address, "--kubernetes-events=all")
@@ -163,6 +163,8 @@ var _ = Describe("what the operator exports", Ordered, func() {
 		Expect(env.Client(s.approver).Create(c, s.refusal(asked))).To(Succeed())
 		asked = s.finished(asked)
 		actions = []*v1alpha1.Action{committed, denied, ambiguous, asked}
+		// A policy in force is a chain of its own.
+		Eventually(other.receiptLines).ShouldNot(BeEmpty())
 	}, NodeTimeout(90*time.Second))
 
 	It("is beside each object as Kubernetes Events", func(c SpecContext) {
@@ -224,7 +226,7 @@ var _ = Describe("what the operator exports", Ordered, func() {
 		}
 		out, err := s.plugin(nil, "receipts", "verify", "-f", files[0], "-f", files[1])
 		Expect(err).NotTo(HaveOccurred(), out)
-		Expect(out).To(And(ContainSubstring("intact"), ContainSubstring(s.ns)))
+		Expect(out).To(And(ContainSubstring("intact"), ContainSubstring(s.ns), ContainSubstring(other.ns)))
 		out, err = s.plugin(nil, "receipts", "verify", "-f", files[1])
 		Expect(err).To(HaveOccurred(), "a part that does not begin at the beginning is not the chain: %s", out)
 	})
