@@ -185,14 +185,17 @@ func (w *worlds) remembered(ctx context.Context, namespace string) error {
 	if chain == nil {
 		return nil
 	}
-	if err := chain.Look(ctx); err != nil {
-		return err
+	broken := chain.Look(ctx)
+	if broken == nil {
+		err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, &v1alpha1.Ledger{})
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		broken = fmt.Errorf("%w: the Ledger of this namespace has disappeared", ledger.ErrBroken)
 	}
-	err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, &v1alpha1.Ledger{})
-	if !apierrors.IsNotFound(err) {
-		return err
+	if !errors.Is(broken, ledger.ErrBroken) {
+		return broken
 	}
-	broken := fmt.Errorf("%w: the Ledger of this namespace has disappeared", ledger.ErrBroken)
 	if err := w.keepHold(ctx, namespace, o, broken.Error()+"."+flow.HowToAccept(namespace)); err != nil {
 		return err
 	}
