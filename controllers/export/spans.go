@@ -58,7 +58,6 @@ func idsOf(subject, what string) idPair {
 // spans makes spans of what happened. It is used by one goroutine.
 type spans struct {
 	tracer    trace.Tracer
-	clusterID string
 	arguments ArgumentValues
 }
 

@@ -122,7 +122,7 @@ func NewSpans(ctx context.Context, t Traces, clusterID string, log logr.Logger) 
 		}),
 		sdktrace.WithSpanProcessor(s.ended),
 	)
-	s.make = spans{tracer: s.provider.Tracer("ctrlrun.dev/operator"), clusterID: clusterID, arguments: t.Arguments}
+	s.make = spans{tracer: s.provider.Tracer("ctrlrun.dev/operator"), arguments: t.Arguments}
 	s.Queue = NewQueue("otlp", Limits{Items: 8192, Bytes: 16 << 20, Batch: 256, Linger: time.Second}, s.send, log)
 	return s, nil
 }
