@@ -108,6 +108,7 @@ func newMapper() meta.RESTMapper {
 	add(corev1.SchemeGroupVersion, meta.RESTScopeRoot, "Namespace", "namespaces", "namespace")
 	add(authenticationv1.SchemeGroupVersion, meta.RESTScopeRoot, "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview")
 	add(authorizationv1.SchemeGroupVersion, meta.RESTScopeRoot, "SelfSubjectAccessReview", "selfsubjectaccessreviews", "selfsubjectaccessreview")
+	add(authorizationv1.SchemeGroupVersion, meta.RESTScopeRoot, "SelfSubjectRulesReview", "selfsubjectrulesreviews", "selfsubjectrulesreview")
 	add(rbacv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Role", "roles", "role")
 	add(rbacv1.SchemeGroupVersion, meta.RESTScopeNamespace, "RoleBinding", "rolebindings", "rolebinding")
 	add(rbacv1.SchemeGroupVersion, meta.RESTScopeRoot, "ClusterRole", "clusterroles", "clusterrole")

@@ -58,7 +58,7 @@ func coded(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &unknown):
-		return exit.With(exit.Unknown, fmt.Errorf("%w\ndo not try again: %s", err, nextForUnknown(unknown.Action)))
+		return exit.With(exit.Unknown, fmt.Errorf("%w\ndo not try again%s", err, adviceForUnknown(err, unknown.Action)))
 	case errors.As(err, &ended) && ended.Action.Status.State == v1alpha1.ActionCommitted:
 		return exit.With(exit.AlreadyCommitted, fmt.Errorf("%w\nit was executed before: do not execute it again", err))
 	case errors.As(err, &stranger):
@@ -77,6 +77,14 @@ func coded(err error) error {
 		return exit.With(exit.Waiting, err)
 	}
 	return explain(err)
+}
+
+// adviceForUnknown is what to do next, unless err says it already in the operator's own words.
+func adviceForUnknown(err error, action *v1alpha1.Action) string {
+	if strings.Contains(err.Error(), "kubectl ctrlrun resolve ") {
+		return ""
+	}
+	return ": " + nextForUnknown(action)
 }
 
 func nextForUnknown(action *v1alpha1.Action) string {

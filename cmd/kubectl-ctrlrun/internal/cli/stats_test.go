@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/stats"
 )
 
 // TestSinceForms proves which forms --since takes, and that every other one is refused by naming them.
@@ -35,6 +39,46 @@ func TestSinceForms(t *testing.T) {
 		r.refused(t, exit.Usage)
 		if !strings.Contains(r.stderr, sinceForms) {
 			t.Errorf("%q is refused without naming the accepted forms: %s", text, r.stderr)
+		}
+	}
+}
+
+// TestTheDocumentedMembersOfStatsAreAll proves that docs/cli.md names every member of the document, and no other.
+func TestTheDocumentedMembersOfStatsAreAll(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "cli.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "## Counting")
+	section, _, _ := strings.Cut(rest, "\n## ")
+	documented := map[string]bool{}
+	for _, line := range strings.Split(section, "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			continue
+		}
+		for i, word := range strings.Split(cells[1], "`") {
+			if i%2 == 1 {
+				documented[word] = true
+			}
+		}
+	}
+	text, err := json.Marshal(statistics{Report: stats.New(stats.Options{}).Report()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var members map[string]any
+	if err := json.Unmarshal(text, &members); err != nil {
+		t.Fatal(err)
+	}
+	for member := range members {
+		if !documented[member] {
+			t.Errorf("%s is not documented", member)
+		}
+	}
+	for member := range documented {
+		if _, ok := members[member]; !ok {
+			t.Errorf("%s is documented and not there", member)
 		}
 	}
 }

@@ -5,16 +5,24 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"k8s.io/cli-runtime/pkg/printers"
 )
 
 // table aligns columns. Every cell goes through displayLine: cells hold what agents wrote.
-type table struct{ w *tabwriter.Writer }
+type table struct{ w flusher }
+
+type flusher interface {
+	io.Writer
+	Flush() error
+}
 
 // table starts a table with a header, as kubectl prints it.
 func (a *app) table(header ...string) table { return a.tableOn(a.streams.Out, header...) }
 
 func (a *app) tableOn(w io.Writer, header ...string) table {
-	t := table{w: tabwriter.NewWriter(w, 6, 4, 3, ' ', 0)}
+	// It remembers how wide the columns were, so that what a watch adds stands below them.
+	t := table{w: printers.GetNewTabWriter(w)}
 	t.row(header...)
 	return t
 }
