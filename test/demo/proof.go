@@ -10,12 +10,16 @@ import (
 	"ctrlrun.dev/operator/kernel/receipt"
 )
 
-// receipts of the four stories: three attempts and a resolution, two, three, two.
-const wantReceipts = 4 + 2 + 3 + 2
+// receipts: the policy and the settings that came into force; of the four stories, three attempts and a resolution, two,
+// three, two.
+const wantReceipts = 2 + 4 + 2 + 3 + 2
+
+// ambiguousReceipt is the first receipt of the stories: the one of the lost reply.
+const ambiguousReceipt = 3
 
 // proof: every action left one receipt, and anybody can check the chain with what every machine has.
 func (d *demo) proof(ctx context.Context) error {
-	d.tell(`Every action that ended left one receipt, and so did what Rosa said. Each holds the hash of the one before.`)
+	d.tell(`Every action that ended left one receipt, so did what Rosa said, and the rules that decided. Each holds the hash of the one before.`)
 	err := d.audrey.typesForTable(ctx, "kubectl ctrlrun receipts", "TYPE", "AGENT", "AGE")
 	if err != nil {
 		return err
@@ -87,7 +91,7 @@ func (d *demo) forged(ctx context.Context) error {
 	d.tell(`Somebody who would rather have had another result changes one word of an export.`)
 	for _, command := range []string{
 		"kubectl ctrlrun receipts export > receipts.jsonl",
-		"sed 1s/ambiguous/committed/ receipts.jsonl > forged.jsonl",
+		fmt.Sprintf("sed %ds/ambiguous/committed/ receipts.jsonl > forged.jsonl", ambiguousReceipt),
 	} {
 		if _, err := d.audrey.types(ctx, "%s", command); err != nil {
 			return err
@@ -97,6 +101,6 @@ func (d *demo) forged(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	expect(d, "the change is found, and where", r.code == 1 && strings.Contains(r.output, receipt.ContentAltered+" 1\n"), true)
+	expect(d, "the change is found, and where", r.code == 1 && strings.Contains(r.output, fmt.Sprintf("%s %d\n", receipt.ContentAltered, ambiguousReceipt)), true)
 	return nil
 }
