@@ -38,6 +38,12 @@
 //   - unchained: receipts without a seq. They are counted, and never pass.
 //   - hash_missing: a receipt without a stored hash. Nothing vouches for its content but the link of the next one.
 //
+// It needs a [Digest] of each receipt and no document, so that receipts in any order can be sorted first, in little memory.
+//
+// In a cluster other objects say something about receipts too. [CrossCheck] holds that against the chain, and has five names
+// more, for what no walk along the chain can see: copies beside a document that differ from it, a receipt under another name
+// or of another namespace, an Action or an Effect that the receipts contradict.
+//
 // [Parse] is for those who have to understand a receipt, and is strict: it refuses a schema, a kind or a key it does not
 // know, and names the seq, because an interpretation that skips what it does not understand is a guess.
 //
