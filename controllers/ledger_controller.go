@@ -142,6 +142,8 @@ func (r *acceptanceReconciler) turn(ctx context.Context, o *v1alpha1.LedgerAccep
 		l.Status = &v1alpha1.LedgerStatus{}
 	}
 	l.Status.Epoch, l.Status.Seq, l.Status.Hash, l.Status.NamespaceUID = epoch, at.Seq, at.Hash, namespace.UID
+	// What was on record may be lost, or come up again: it is read from the chain as it is accepted.
+	l.Status.Rules, l.Status.RulesSeq = nil, nil
 	now := metav1.NewTime(r.clock.Now())
 	l.Status.CheckpointTime, l.Status.Accepted = now, &v1alpha1.AcceptedHead{Seq: acceptance.Head.Seq, Hash: acceptance.Head.Hash, Time: now}
 	records.SetCondition(&l.Status.Conditions, l.Generation, r.clock.Now(), v1alpha1.ReadyCondition, true, "ChainAccepted", fmt.Sprintf("%s accepted the chain up to %s.", o.Spec.AcceptedBy, acceptance.Head))

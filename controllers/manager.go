@@ -239,7 +239,7 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 		outcomeJudge().with(c, reader, o.Clock, guard).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
 		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: policies}).setup(mgr, one),
 		(&chainOpener{worlds: w, changed: all.Tell}).setup(mgr, few),
-		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: policies, worlds: w, told: map[string]*rulesTold{}}).setup(mgr, few),
+		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: policies, worlds: w}).setup(mgr, few),
 		(&settingsReconciler{client: c, clock: o.Clock, retained: all.retained}).setup(mgr, one),
 		(&acceptanceReconciler{client: c, reader: reader, clock: o.Clock, worlds: w, changed: all.Tell}).setup(mgr, one),
 	} {

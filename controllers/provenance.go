@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,17 +60,6 @@ type rulesRecorder struct {
 	clock    Clock
 	policies *policyCache
 	worlds   *worlds
-
-	mu   sync.Mutex
-	told map[string]*rulesTold // by namespace
-}
-
-// rulesTold is what a chain says of the objects that decide.
-type rulesTold struct {
-	chain *ledger.Chain
-	// listed is the head before the receipts were read: what is not among them is not at or before it.
-	listed int64
-	byUID  map[string]flow.RulesTold
 }
 
 var _ reconcile.Reconciler = &rulesRecorder{}
@@ -79,9 +69,6 @@ func (r *rulesRecorder) Reconcile(ctx context.Context, request ctrl.Request) (ct
 	namespace := request.Name
 	world, open, err := r.worlds.world(ctx, namespace)
 	if errors.Is(err, errNoNamespace) {
-		r.mu.Lock()
-		delete(r.told, namespace)
-		r.mu.Unlock()
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
@@ -107,73 +94,28 @@ func (r *rulesRecorder) Reconcile(ctx context.Context, request ctrl.Request) (ct
 }
 
 func (r *rulesRecorder) record(ctx context.Context, world flow.World, open *openChain, chain *ledger.Chain) error {
-	told, err := r.read(ctx, world.Namespace, chain)
-	if err != nil {
+	if _, err := chain.Extend(ctx); err != nil {
 		return err
 	}
+	told, head := chain.Told()
 	present, err := r.present(ctx, world.Namespace)
 	if err != nil {
 		return err
 	}
-	for _, document := range flow.RulesDue(flow.Snapshot{Now: r.clock.Now(), World: world}, told.byUID, present) {
-		known := told.byUID[document.SubjectUID]
-		if document.Ordinal == 0 {
-			gone, err := r.gone(ctx, world.Namespace, document.SubjectUID, known)
-			if err != nil {
-				return err
-			}
-			if !gone {
-				return errAgain // the cache lags
-			}
-		}
-		at, err := r.worlds.record(ctx, open, document, max(told.listed, known.Seq))
+	for _, document := range flow.RulesDue(flow.Snapshot{Now: r.clock.Now(), World: world}, told, present) {
+		here, err := r.there(ctx, world.Namespace, document)
 		if err != nil {
 			return err
 		}
-		document.Seq = at.Seq
-		if uid, now, ok := flow.ReadRulesTold(document); ok {
-			told.byUID[uid] = now
+		if removed := document.Ordinal == 0; here == removed {
+			return errAgain // the cache lags
+		}
+		// What the chain says up to its head is known. If we die after this, whoever folds the chain learns of it.
+		if _, err := r.worlds.record(ctx, open, document, head.Seq); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// read gives what the chain says, read once for each time it is opened.
-func (r *rulesRecorder) read(ctx context.Context, namespace string, chain *ledger.Chain) (*rulesTold, error) {
-	r.mu.Lock()
-	known := r.told[namespace]
-	r.mu.Unlock()
-	if known != nil && known.chain == chain {
-		return known, nil
-	}
-	head, err := chain.Extend(ctx)
-	if err != nil {
-		return nil, err
-	}
-	told := &rulesTold{chain: chain, listed: head.Seq, byUID: map[string]flow.RulesTold{}}
-	list := &v1alpha1.ReceiptList{}
-	for {
-		if err := r.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(200), client.Continue(list.Continue),
-			client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.kind", receipt.KindEvent)}); err != nil {
-			return nil, fmt.Errorf("list events of the chain: %w", err)
-		}
-		for i := range list.Items {
-			document, err := receipt.Parse(records.Entry(&list.Items[i]))
-			if err != nil {
-				continue // of a later release; what this one would say of the same object has another identity, or is found
-			}
-			if uid, now, ok := flow.ReadRulesTold(document); ok && now.Seq > told.byUID[uid].Seq {
-				told.byUID[uid] = now
-			}
-		}
-		if list.Continue == "" {
-			break
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.told[namespace] = told
-	return told, nil
 }
 
 // present are the objects that decide now.
@@ -202,20 +144,75 @@ func (r *rulesRecorder) present(ctx context.Context, namespace string) ([]flow.R
 	return present, nil
 }
 
-// gone asks the apiserver whether an object that a cache does not have is really not there, or decides nothing any more.
-func (r *rulesRecorder) gone(ctx context.Context, namespace, uid string, known flow.RulesTold) (bool, error) {
+// there asks the apiserver whether the object of an event is there, and decides.
+func (r *rulesRecorder) there(ctx context.Context, namespace string, document receipt.Document) (bool, error) {
 	var o client.Object = &v1alpha1.ActionPolicy{}
-	if known.Kind == flow.SettingsRules {
+	switch timeline.Type(document.Event) {
+	case timeline.SettingsInForce, timeline.SettingsRemoved:
 		o = &v1alpha1.Settings{}
 	}
-	err := r.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: known.Name}, o)
+	name := document.Data["name"]
+	err := r.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, o)
 	if apierrors.IsNotFound(err) {
-		return true, nil
+		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read %s %s: %w", known.Kind, known.Name, err)
+		return false, fmt.Errorf("read %s: %w", name, err)
 	}
-	return string(o.GetUID()) != uid || o.GetDeletionTimestamp() != nil, nil
+	return string(o.GetUID()) == document.SubjectUID && o.GetDeletionTimestamp() == nil, nil
+}
+
+// readRules reads from the chain up to a seq what its receipts say of the objects that decide.
+func (w *worlds) readRules(ctx context.Context, namespace string, upTo int64) (flow.RulesOnRecord, error) {
+	told := flow.RulesOnRecord{}
+	if upTo == 0 {
+		return told, nil
+	}
+	list := &v1alpha1.ReceiptList{}
+	for {
+		if err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(200), client.Continue(list.Continue),
+			client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.kind", receipt.KindEvent)}); err != nil {
+			return nil, fmt.Errorf("list events of the chain: %w", err)
+		}
+		for i := range list.Items {
+			entry := records.Entry(&list.Items[i])
+			if document, err := receipt.Parse(entry); err == nil && entry.Seq <= upTo {
+				told.Add(document)
+			}
+		}
+		if list.Continue == "" {
+			return told, nil
+		}
+	}
+}
+
+// maxRulesOnRecord is how many objects a Ledger remembers. Where there are more they are read from the chain each time.
+const maxRulesOnRecord = 512
+
+// setRules notes in a Ledger what the chain says up to its head. Ledger and head are written by one request, so they fit.
+func setRules(status *v1alpha1.LedgerStatus, told flow.RulesOnRecord) {
+	status.Rules, status.RulesSeq = nil, nil
+	if told == nil || len(told) > maxRulesOnRecord {
+		return
+	}
+	for _, uid := range slices.Sorted(maps.Keys(told)) {
+		t := told[uid]
+		status.Rules = append(status.Rules, v1alpha1.RulesOnRecord{Kind: string(t.Kind), Name: t.Name, UID: types.UID(uid), Generation: t.Generation, Seq: t.Seq})
+	}
+	seq := status.Seq
+	status.RulesSeq = &seq
+}
+
+// rulesOf is what a Ledger says of the chain up to its head; nil: it does not say.
+func rulesOf(status *v1alpha1.LedgerStatus) flow.RulesOnRecord {
+	if status == nil || status.RulesSeq == nil || *status.RulesSeq != status.Seq {
+		return nil
+	}
+	told := flow.RulesOnRecord{}
+	for _, r := range status.Rules {
+		told[string(r.UID)] = flow.RulesTold{Kind: flow.RulesKind(r.Kind), Name: r.Name, Generation: r.Generation, Seq: r.Seq}
+	}
+	return told
 }
 
 func (r *rulesRecorder) setup(mgr ctrl.Manager, options controller.Options) error {

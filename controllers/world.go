@@ -240,6 +240,14 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 		return err
 	}
 	chain := ledger.NewChain(ns.Name, from, o.accepted, w.reader, w.writer)
+	told := rulesOf(l.Status)
+	if told == nil {
+		// A Ledger that does not say: of an accepted head, or made again. Only then the chain is searched.
+		if told, err = w.readRules(ctx, ns.Name, from.Seq); err != nil {
+			return err
+		}
+	}
+	chain.Follow(told)
 	if _, err := chain.Extend(ctx); err != nil {
 		if errors.Is(err, ledger.ErrBroken) {
 			o.uid = ns.UID
@@ -368,7 +376,7 @@ func (w *worlds) checkpoint(ctx context.Context, namespace string) error {
 	if chain == nil || held {
 		return nil
 	}
-	head := chain.Head()
+	told, head := chain.Told()
 	l := &v1alpha1.Ledger{}
 	if err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, l); err != nil {
 		return fmt.Errorf("read ledger: %w", err)
@@ -377,6 +385,7 @@ func (w *worlds) checkpoint(ctx context.Context, namespace string) error {
 		return nil
 	}
 	l.Status.Seq, l.Status.Hash, l.Status.CheckpointTime = head.Seq, head.Hash, metav1.NewTime(w.clock.Now())
+	setRules(l.Status, told)
 	if err := w.writer.Status().Update(ctx, l); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}

@@ -59,6 +59,15 @@ type LedgerStatus struct {
 	// before it is not verified any more.
 	// +optional
 	Accepted *AcceptedHead `json:"accepted,omitempty"`
+	// rules are the objects that decide whose coming into force is on record, as the chain says it up to rulesSeq.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=512
+	Rules []RulesOnRecord `json:"rules,omitempty"`
+	// rulesSeq is the seq that rules were written for. If it is not that of the head, they are read from the chain again.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RulesSeq *int64 `json:"rulesSeq,omitempty"`
 	// checkpointTime is when the head was last written here.
 	// +optional
 	CheckpointTime metav1.Time `json:"checkpointTime,omitempty"`
@@ -68,6 +77,24 @@ type LedgerStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RulesOnRecord is an object that decides, as the newest receipt about it says.
+type RulesOnRecord struct {
+	// kind: policy or settings.
+	// +kubebuilder:validation:MaxLength=16
+	Kind string `json:"kind"`
+	// name of the object.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the object.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	UID types.UID `json:"uid"`
+	// generation that came into force.
+	Generation int64 `json:"generation"`
+	// seq of the receipt that says so.
+	Seq int64 `json:"seq"`
 }
 
 // AcceptedHead is the head of a chain that a person accepted.

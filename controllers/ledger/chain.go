@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
 
@@ -53,12 +55,27 @@ type Chain struct {
 	fold     *receipt.Fold
 	headSeen time.Time
 	last     receipt.Entry // the newest entry folded, if any
+	told     flow.RulesOnRecord
 }
 
 // NewChain starts at a head that was checked. base is the head the chain's epoch began with, the zero Link if it was never
 // broken.
 func NewChain(name string, from, base receipt.Link, reader client.Reader, writer client.Writer) *Chain {
 	return &Chain{name: name, base: base, reader: reader, writer: writer, fold: receipt.NewFold(from)}
+}
+
+// Follow makes the chain keep up what its receipts say of the objects that decide. told is what they say up to the head.
+func (c *Chain) Follow(told flow.RulesOnRecord) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = told
+}
+
+// Told is what the receipts up to the head say of the objects that decide.
+func (c *Chain) Told() (flow.RulesOnRecord, receipt.Link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.told), c.fold.Head()
 }
 
 // Head is the last receipt this process has folded.
@@ -206,6 +223,11 @@ func (c *Chain) add(entry receipt.Entry) error {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	c.last, c.headSeen = entry, time.Now()
+	if id, err := receipt.IdentityOf(entry); err == nil && id.Kind == receipt.KindEvent && c.told != nil {
+		if document, err := receipt.Parse(entry); err == nil { // else it is of a later release, and about something else
+			c.told.Add(document)
+		}
+	}
 	return nil
 }
 

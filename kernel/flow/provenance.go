@@ -60,40 +60,44 @@ type RulesTold struct {
 	Kind       RulesKind
 	Name       string
 	Generation int64
-	Removed    bool
 	Seq        int64
 }
 
-// ReadRulesTold reads a receipt of an event about an object that decides. The key is the uid of the object.
-func ReadRulesTold(d receipt.Document) (uid string, told RulesTold, ok bool) {
-	told = RulesTold{Generation: d.Ordinal, Seq: d.Seq}
+// RulesOnRecord are the objects of which the chain says that they are in force, by uid.
+type RulesOnRecord map[string]RulesTold
+
+// Add takes a further receipt into account. It reports whether the receipt is about an object that decides.
+func (r RulesOnRecord) Add(d receipt.Document) bool {
+	told := RulesTold{Name: d.Data["name"], Generation: d.Ordinal, Seq: d.Seq}
 	switch timeline.Type(d.Event) {
 	case timeline.PolicyInForce:
 		told.Kind = PolicyRules
-	case timeline.PolicyRemoved:
-		told.Kind, told.Removed = PolicyRules, true
 	case timeline.SettingsInForce:
 		told.Kind = SettingsRules
-	case timeline.SettingsRemoved:
-		told.Kind, told.Removed = SettingsRules, true
+	case timeline.PolicyRemoved, timeline.SettingsRemoved:
+		delete(r, d.SubjectUID)
+		return true
 	default:
-		return "", RulesTold{}, false
+		return false
 	}
-	told.Name = d.Data["name"]
-	return d.SubjectUID, told, d.Kind == receipt.KindEvent
+	if told.Generation >= r[d.SubjectUID].Generation {
+		r[d.SubjectUID] = told
+	}
+	return true
 }
 
-// RulesDue are the receipts that the chain lacks: of each generation that is in force now, and of objects that are gone. An
-// object counts as gone here if it is not present; whoever appends looks first whether it really is.
+// RulesDue are the receipts that the chain lacks: of each generation that is in force now, and of objects that are gone. Both
+// come from a cache, so whoever appends asks the apiserver first whether the object is there, or is not: the end of an object
+// is on record only once it is gone for good, so that nobody who asks puts it on record as in force afterwards.
 //
 // The identity is the object's uid with its generation, and 0 for its end, which comes once: whichever operators write it,
 // however late, there is one receipt for each.
-func RulesDue(s Snapshot, told map[string]RulesTold, present []RulesObject) []receipt.Document {
+func RulesDue(s Snapshot, told RulesOnRecord, present []RulesObject) []receipt.Document {
 	var due []receipt.Document
 	here := map[string]bool{}
 	for _, o := range present {
 		here[o.UID] = true
-		if t, ok := told[o.UID]; ok && (t.Removed || t.Generation >= o.Generation) {
+		if t, ok := told[o.UID]; ok && t.Generation >= o.Generation {
 			continue
 		}
 		d := base(s, receipt.KindEvent, o.UID, o.Generation)
@@ -105,7 +109,7 @@ func RulesDue(s Snapshot, told map[string]RulesTold, present []RulesObject) []re
 	}
 	for _, uid := range slices.Sorted(maps.Keys(told)) {
 		t := told[uid]
-		if here[uid] || t.Removed {
+		if here[uid] {
 			continue
 		}
 		d := base(s, receipt.KindEvent, uid, 0)

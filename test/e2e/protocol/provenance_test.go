@@ -79,6 +79,17 @@ var _ = Describe("By what was decided", Serial, func() {
 		Expect(env.Admin().Delete(ctx, settings)).To(Succeed())
 		Eventually(func() []receipt.Document { return s.events(timeline.SettingsRemoved) }).Should(HaveLen(1))
 
+		By("the Ledger, which a later operator begins with")
+		Eventually(func(g Gomega) {
+			status := s.ledger().Status
+			names := map[string]int64{}
+			for _, r := range status.Rules {
+				names[r.Name] = r.Generation
+			}
+			g.Expect(names).To(Equal(map[string]int64{"payments": 2, "another": 1}))
+			g.Expect(*status.RulesSeq).To(Equal(status.Seq))
+		}).Should(Succeed())
+
 		By("a policy that is deleted while no operator runs")
 		withoutOperator()
 		Expect(env.Admin().Delete(ctx, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "another"}})).To(Succeed())
