@@ -106,11 +106,11 @@ var scenarios = map[string]struct{ fires, quiet scenario }{
 		quiet: scenario{series: `ctrlrun_admission_held{pod="a"} 1 1 1 0x20 1 1 1 0x20`, after: 20 * time.Minute},
 	},
 	"CtrlrunNamespaceHeld": {
-		// A replica that led before may still remember it.
+		// A replica that led before may still remember it, and a scrape may miss it.
 		fires: scenario{
-			series: `ctrlrun_namespace_held{pod="a",namespace="payments",reason="ledger_rolled_back"} _ _ 1x20
-			ctrlrun_namespace_held{pod="b",namespace="payments",reason="ledger_rolled_back"} _ _ 1x20`,
-			after: 2 * time.Minute, labels: map[string]string{"namespace": "payments"}, summary: "payments",
+			series: `ctrlrun_namespace_held{pod="a",namespace="payments",reason="ledger_rolled_back"} _ _ 1 stale 1 1 stale 1x20
+			ctrlrun_namespace_held{pod="b",namespace="payments",reason="ledger_rolled_back"} _ _ 1 stale 1 1 stale 1x20`,
+			after: 3 * time.Minute, labels: map[string]string{"namespace": "payments"}, summary: "payments",
 		},
 		// A namespace that is being deleted has a page of its own; a hold that was accepted is gone.
 		quiet: scenario{

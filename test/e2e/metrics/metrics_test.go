@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"ctrlrun.dev/operator/client"
+	"ctrlrun.dev/operator/test/testenv"
+)
+
+var _ = Describe("the metrics of the operator", func() {
+	It("are those of docs/metrics.md, tell what happened and what waits, and name nothing an agent can choose", func(ctx SpecContext) {
+		ns, agent := scene(ctx)
+		propose := func(actionType, payment string, amount int) *client.Call {
+			GinkgoHelper()
+			return proposed(ctx, ns, agent, actionType, payment, amount)
+		}
+
+		By("executing one, leaving one Ambiguous, asking people about one, and having one denied")
+		for payment, report := range map[string]client.Report{"txn_good": client.Committed(), "txn_lost": client.Unknown("the provider did not answer")} {
+			call := propose("stripe.refund", payment, 100)
+			Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
+			Expect(call.Report(ctx, report)).To(Succeed())
+		}
+		propose("stripe.refund", "txn_large", 90_000)
+		propose("stripe.wire", "txn_unknown", 1)
+
+		By("making a namespace again whose chain is known")
+		other, another := scene(ctx)
+		Eventually(ctx, func(g Gomega) {
+			g.Expect(scrape(ctx, g)).To(ContainSubstring(fmt.Sprintf("ctrlrun_chain_seq{namespace=%q} ", other)))
+		}).Should(Succeed())
+		recreate(ctx, other)
+		proposed(ctx, other, another, "stripe.refund", "txn_again", 100) // a chain is looked at when it is needed
+
+		want := promised()
+		Expect(len(want)).To(BeNumerically(">", 20))
+		var body string
+		Eventually(ctx, func(g Gomega) {
+			body = scrape(ctx, g)
+			for _, line := range []string{
+				`ctrlrun_actions{state="AwaitingApproval"} 1`,
+				`ctrlrun_actions{state="Pending"} 1`,
+				`ctrlrun_actions_held{reason="ledger_rolled_back"} 1`,
+				`ctrlrun_approvals_waiting 1`,
+				`ctrlrun_actions_finished_total{decision="allow",reason="none",state="Committed"} 1`,
+				`ctrlrun_actions_finished_total{decision="allow",reason="reported_unknown",state="Ambiguous"} 1`,
+				`ctrlrun_actions_finished_total{decision="deny",reason="unknown_action",state="Denied"} 1`,
+				`ctrlrun_effects{state="Ambiguous"} 1`,
+				`ctrlrun_effect_transitions_total{state="Committed"} 1`,
+				`ctrlrun_effects_ambiguous_total{cause="ReportedUnknown"} 1`,
+				`ctrlrun_effects_ambiguous_total{cause="LeaseLapsed"} 0`,
+				`ctrlrun_proposal_to_admitted_seconds_count 2`,
+				`ctrlrun_decision_seconds_count 4`,
+				`ctrlrun_receipts_appended_total{kind="action"} 3`,
+				fmt.Sprintf(`ctrlrun_namespace_held{namespace=%q,reason="ledger_rolled_back"} 1`, other),
+				`ctrlrun_admission_held 0`,
+				`ctrlrun_receipts_missing_oldest_seconds 0`,
+				`leader_election_master_status{name="operator.ctrlrun.dev"} 1`,
+			} {
+				g.Expect(strings.Split(body, "\n")).To(ContainElement(line))
+			}
+			served := families(body)
+			for name, f := range want {
+				g.Expect(served).To(HaveKeyWithValue(name, f))
+			}
+		}).Should(Succeed(), "%s", &printed{&body})
+
+		for name := range families(body) {
+			if strings.HasPrefix(name, "ctrlrun_") {
+				Expect(want).To(HaveKey(name), "docs/metrics.md lacks it")
+			}
+		}
+		for _, secret := range []string{"stripe", "txn_", "refund", agent.Name, "payments"} {
+			Expect(body).NotTo(ContainSubstring(secret))
+		}
+	}, SpecTimeout(3*time.Minute))
+})
+
+func proposed(ctx context.Context, ns string, agent testenv.User, actionType, payment string, amount int) *client.Call {
+	GinkgoHelper()
+	sdk, err := client.New(env.Config(agent), ns)
+	Expect(err).NotTo(HaveOccurred())
+	call, err := sdk.Propose(ctx, client.Request{ActionType: actionType, Arguments: map[string]any{"payment_id": payment, "amount": amount}})
+	Expect(err).NotTo(HaveOccurred())
+	return call
+}
+
+// printed is the last scrape, once it is needed.
+type printed struct{ body *string }
+
+func (p *printed) String() string {
+	var own strings.Builder
+	for line := range strings.Lines(*p.body) {
+		if strings.HasPrefix(line, "ctrlrun_") {
+			own.WriteString(line)
+		}
+	}
+	return own.String()
+}
