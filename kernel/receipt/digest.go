@@ -29,25 +29,43 @@ type Origin struct {
 const maxKept = 512
 
 // DigestOf reads a receipt for a verification. It judges the bytes alone, so it takes documents of every schema and kind.
-func DigestOf(e Entry) Digest {
-	d := Digest{Seq: e.Seq, Stored: clip(e.Hash), Computed: canonical.Sum([]byte(e.Document))}
-	if d.Stored == d.Computed {
-		d.Stored = d.Computed // one string instead of two, where many are kept
-	}
-	o, ok := scanDocument(e.Document)
+func DigestOf(e Entry) Digest { return digestOf(e.Seq, []byte(e.Hash), []byte(e.Document)) }
+
+// DigestLine is ParseLine and DigestOf in one, without making the Entry. scratch is memory it may use, and what it returns is
+// to be given to the next call: then reading a line needs memory for its digest only.
+func DigestLine(b, scratch []byte) (Digest, []byte, error) {
+	l, ok := scanLine(b, scratch)
 	if !ok {
-		doc, err := open(e.Document)
+		e, err := ParseLine(b)
+		if err != nil {
+			return Digest{}, l.document, err
+		}
+		return DigestOf(e), l.document, nil
+	}
+	return digestOf(l.seq, l.hash, l.document), l.document, nil
+}
+
+func digestOf(seq int64, hash, document []byte) Digest {
+	d := Digest{Seq: seq, Computed: canonical.Sum(document)}
+	if string(hash) == d.Computed {
+		d.Stored = d.Computed // one string instead of two, where many are kept
+	} else {
+		d.Stored = clip(hash)
+	}
+	o, ok := scanDocument(document)
+	if !ok {
+		doc, err := open(string(document))
 		if err != nil {
 			d.Fault = clip(err.Error())
 			return d
 		}
 		o = outlineOf(doc)
 	}
-	d.Linked, d.Prev = o.linked, clip(o.prev)
-	d.Origin = Origin{ClusterID: clip(o.clusterID), Namespace: clip(o.namespace)}
+	d.Linked, d.Prev = o.linked, o.prev
+	d.Origin = Origin{ClusterID: o.clusterID, Namespace: o.namespace}
 	switch {
-	case !o.numbered || o.seq != e.Seq:
-		d.Fault = "the document does not say seq " + strconv.FormatInt(e.Seq, 10)
+	case !o.numbered || o.seq != seq:
+		d.Fault = "the document does not say seq " + strconv.FormatInt(seq, 10)
 	case !o.linked:
 		d.Fault = "the document does not say what its previous hash is"
 	}
@@ -56,9 +74,9 @@ func DigestOf(e Entry) Digest {
 
 // clip copies a text, so that it does not hold the document it is part of in memory, and cuts one that is longer than it can
 // honestly be. What is cut equals nothing it is compared with.
-func clip(s string) string {
+func clip[T string | []byte](s T) string {
 	if len(s) <= maxKept {
-		return strings.Clone(s)
+		return strings.Clone(string(s))
 	}
-	return s[:maxKept] + "..."
+	return string(s[:maxKept]) + "..."
 }

@@ -33,8 +33,8 @@ func Line(e Entry) ([]byte, error) {
 // and a Verifier has a name for what is wrong with it. A line without a document, with another member or with a value of
 // another type is refused, because nobody can say what it was meant to prove.
 func ParseLine(b []byte) (Entry, error) {
-	if e, ok := scanLine(b); ok {
-		return e, nil
+	if l, ok := scanLine(b, nil); ok {
+		return Entry{Seq: l.seq, Hash: string(l.hash), Document: string(l.document)}, nil
 	}
 	v, err := canonical.Parse(b)
 	if err != nil {

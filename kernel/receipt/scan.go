@@ -1,6 +1,7 @@
 package receipt
 
 import (
+	"bytes"
 	"strconv"
 	"unicode/utf8"
 
@@ -12,7 +13,7 @@ import (
 // builds nothing; everything else, and everything that is wrong, is left to the strict reader, which says what it is. A scan
 // takes no text that the strict reader refuses, and finds in it what the strict reader finds.
 
-// outline is what a chain needs to know of a document.
+// outline is what a chain needs to know of a document, clipped.
 type outline struct {
 	numbered             bool // seq is a 64-bit integer
 	seq                  int64
@@ -24,17 +25,18 @@ type outline struct {
 func outlineOf(doc map[string]any) outline {
 	var o outline
 	o.seq, o.numbered = integer(doc["seq"])
-	o.prev, o.linked = doc["prev_hash"].(string)
-	o.clusterID, _ = doc["cluster_id"].(string)
-	o.namespace, _ = doc["namespace"].(string)
+	prev, linked := doc["prev_hash"].(string)
+	clusterID, _ := doc["cluster_id"].(string)
+	namespace, _ := doc["namespace"].(string)
+	o.prev, o.linked, o.clusterID, o.namespace = clip(prev), linked, clip(clusterID), clip(namespace)
 	return o
 }
 
 // scanDocument reads an object without whitespace whose keys are sorted, as every canonical text is: where keys only grow,
 // none can appear twice.
-func scanDocument(document string) (outline, bool) {
+func scanDocument(document []byte) (outline, bool) {
 	s := scanner{text: document}
-	if !utf8.ValidString(document) || s.at() != '{' {
+	if !utf8.Valid(document) || s.at() != '{' {
 		return outline{}, false
 	}
 	var o outline
@@ -46,7 +48,7 @@ func scanDocument(document string) (outline, bool) {
 
 // scanner walks over a text that is valid UTF-8. Its methods report false for everything they leave to the strict reader.
 type scanner struct {
-	text string
+	text []byte
 	pos  int
 }
 
@@ -75,10 +77,11 @@ func (s *scanner) object(depth int, o *outline) bool {
 	if s.take('}') {
 		return true
 	}
-	last, first := "", true
+	var last []byte
+	first := true
 	for {
 		key, plain := s.string()
-		if !plain || (!first && key <= last) || !s.take(':') {
+		if !plain || (!first && bytes.Compare(key, last) <= 0) || !s.take(':') {
 			return false
 		}
 		last, first = key, false
@@ -99,21 +102,22 @@ func (s *scanner) object(depth int, o *outline) bool {
 }
 
 // member walks over the value of a key of the document itself.
-func (s *scanner) member(key string, depth int, o *outline) bool {
+func (s *scanner) member(key []byte, depth int, o *outline) bool {
 	start := s.pos
 	text := func() (string, bool) {
 		if s.at() != '"' {
 			return "", s.value(depth)
 		}
-		return s.string()
+		b, plain := s.string()
+		return clip(b), plain
 	}
 	var ok bool
-	switch key {
+	switch string(key) {
 	case "seq":
 		if !s.value(depth) {
 			return false
 		}
-		if n, err := strconv.ParseInt(s.text[start:s.pos], 10, 64); err == nil {
+		if n, err := strconv.ParseInt(string(s.text[start:s.pos]), 10, 64); err == nil {
 			o.seq, o.numbered = n, true
 		}
 		return true
@@ -152,7 +156,7 @@ func (s *scanner) value(depth int) bool {
 }
 
 func (s *scanner) word(w string) bool {
-	if len(s.text)-s.pos < len(w) || s.text[s.pos:s.pos+len(w)] != w {
+	if len(s.text)-s.pos < len(w) || string(s.text[s.pos:s.pos+len(w)]) != w {
 		return false
 	}
 	s.pos += len(w)
@@ -194,9 +198,9 @@ func (s *scanner) number() bool {
 }
 
 // string reads a string that has no escape.
-func (s *scanner) string() (string, bool) {
+func (s *scanner) string() ([]byte, bool) {
 	if !s.take('"') {
-		return "", false
+		return nil, false
 	}
 	for start := s.pos; s.pos < len(s.text); s.pos++ {
 		switch c := s.text[s.pos]; {
@@ -204,10 +208,10 @@ func (s *scanner) string() (string, bool) {
 			s.pos++
 			return s.text[start : s.pos-1], true
 		case c == '\\', c < 0x20:
-			return "", false
+			return nil, false
 		}
 	}
-	return "", false
+	return nil, false
 }
 
 // skipString walks over a string. Escapes of characters that take two of them are left to the strict reader.
@@ -227,7 +231,7 @@ func (s *scanner) skipString() bool {
 				if len(s.text)-s.pos < 5 {
 					return false
 				}
-				code, err := strconv.ParseUint(s.text[s.pos+1:s.pos+5], 16, 16)
+				code, err := strconv.ParseUint(string(s.text[s.pos+1:s.pos+5]), 16, 16)
 				if err != nil || code >= 0xd800 && code < 0xe000 {
 					return false
 				}
@@ -240,11 +244,19 @@ func (s *scanner) skipString() bool {
 	return false
 }
 
-// scanLine reads a line as Line writes it. Lines of any other layout are left to the strict reader.
-func scanLine(b []byte) (Entry, bool) {
+// line is a line that was scanned. Its document lies in memory of the caller.
+type line struct {
+	seq      int64
+	hash     []byte
+	document []byte
+}
+
+// scanLine reads a line as Line writes it; it appends the document to scratch[:0]. Lines of any other layout are left to the
+// strict reader.
+func scanLine(b, scratch []byte) (line, bool) {
 	rest, ok := after(b, `{"seq":`)
 	if !ok {
-		return Entry{}, false
+		return line{}, false
 	}
 	digits := 0
 	var seq int64
@@ -253,25 +265,22 @@ func scanLine(b []byte) (Entry, bool) {
 		digits++
 	}
 	if digits == 0 || digits > 1 && rest[0] == '0' {
-		return Entry{}, false
+		return line{}, false
 	}
 	if rest, ok = after(rest[digits:], `,"hash":"`); !ok {
-		return Entry{}, false
+		return line{}, false
 	}
 	// The hash of a Receipt has this form. Whatever has another is no text to be read in a hurry.
 	const hashLength = len(Genesis)
 	if len(rest) < hashLength || !validHash(string(rest[:hashLength])) {
-		return Entry{}, false
+		return line{}, false
 	}
-	hash := string(rest[:hashLength])
+	hash := rest[:hashLength]
 	if rest, ok = after(rest[hashLength:], `","document":"`); !ok {
-		return Entry{}, false
+		return line{}, false
 	}
-	document, ok := unescape(rest)
-	if !ok {
-		return Entry{}, false
-	}
-	return Entry{Seq: seq, Hash: hash, Document: document}, true
+	document, ok := unescape(rest, scratch)
+	return line{seq: seq, hash: hash, document: document}, ok
 }
 
 func after(b []byte, prefix string) ([]byte, bool) {
@@ -281,9 +290,10 @@ func after(b []byte, prefix string) ([]byte, bool) {
 	return b[len(prefix):], true
 }
 
-// unescape reads the rest of a line: the inside of a string, and the end of string and object.
-func unescape(b []byte) (string, bool) {
-	out := make([]byte, 0, len(b))
+// unescape reads the rest of a line: the inside of a string, and the end of string and object. It appends to scratch[:0], and
+// returns that also when it fails.
+func unescape(b, scratch []byte) ([]byte, bool) {
+	out := scratch[:0]
 	for start, i := 0, 0; i < len(b); i++ {
 		c := b[i]
 		if c != '"' && c != '\\' && c >= 0x20 {
@@ -291,10 +301,10 @@ func unescape(b []byte) (string, bool) {
 		}
 		out = append(out, b[start:i]...)
 		if c == '"' {
-			return string(out), string(b[i:]) == `"}` && utf8.Valid(out)
+			return out, string(b[i:]) == `"}` && utf8.Valid(out)
 		}
 		if c < 0x20 || i+1 == len(b) {
-			return "", false
+			return out, false
 		}
 		i++
 		switch b[i] {
@@ -311,9 +321,9 @@ func unescape(b []byte) (string, bool) {
 		case 't':
 			out = append(out, '\t')
 		default:
-			return "", false
+			return out, false
 		}
 		start = i + 1
 	}
-	return "", false
+	return out, false
 }
