@@ -52,6 +52,9 @@ type worlds struct {
 
 	mu     sync.Mutex
 	chains map[string]*openChain
+
+	showing sync.Mutex
+	shown   map[string]shown
 }
 
 // openChain is a namespace's chain, and whether it may be used.
@@ -415,40 +418,61 @@ func (w *worlds) append(ctx context.Context, namespace string, chain *ledger.Cha
 	return link, document, nil
 }
 
+// shown is what metrics show of one chain.
+type shown struct {
+	open bool
+	seq  int64
+	hold string // reason, or ""
+}
+
+// show looks at all chains. One is locked while it is opened, for as long as the apiserver takes; whoever looks does not
+// wait for that and gets what it was the last time.
+func (w *worlds) show() map[string]shown {
+	w.mu.Lock()
+	chains := maps.Clone(w.chains)
+	w.mu.Unlock()
+	w.showing.Lock()
+	defer w.showing.Unlock()
+	now := make(map[string]shown, len(chains))
+	for namespace, o := range chains {
+		now[namespace] = w.shown[namespace]
+		if !o.mu.TryLock() {
+			continue
+		}
+		var s shown
+		if o.chain != nil {
+			s.open, s.seq = true, o.chain.Head().Seq
+		}
+		if o.hold != nil {
+			s.hold = string(o.hold.Reason)
+		}
+		o.mu.Unlock()
+		now[namespace] = s
+	}
+	w.shown = now
+	return now
+}
+
 // heads are the last receipts of the chains that are open, by namespace.
 func (w *worlds) heads() map[string]int64 {
 	heads := map[string]int64{}
-	w.each(func(namespace string, o *openChain) {
-		if o.chain != nil {
-			heads[namespace] = o.chain.Head().Seq
+	for namespace, s := range w.show() {
+		if s.open {
+			heads[namespace] = s.seq
 		}
-	})
+	}
 	return heads
 }
 
 // held are the reasons of namespaces that hold because of their chains.
 func (w *worlds) held() map[string]string {
 	held := map[string]string{}
-	w.each(func(namespace string, o *openChain) {
-		if o.hold != nil {
-			held[namespace] = string(o.hold.Reason)
-		}
-	})
-	return held
-}
-
-// each looks at the chains that nobody works on right now.
-func (w *worlds) each(look func(namespace string, o *openChain)) {
-	w.mu.Lock()
-	chains := maps.Clone(w.chains)
-	w.mu.Unlock()
-	for namespace, o := range chains {
-		// It is locked while it is opened, for as long as the apiserver takes. Whoever looks does not wait for that.
-		if o.mu.TryLock() {
-			look(namespace, o)
-			o.mu.Unlock()
+	for namespace, s := range w.show() {
+		if s.hold != "" {
+			held[namespace] = s.hold
 		}
 	}
+	return held
 }
 
 type auditKey struct{}
