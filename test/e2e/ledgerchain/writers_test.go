@@ -26,25 +26,39 @@ type turns struct {
 	turn chan struct{}
 	// losing: the response to its first create is lost.
 	losing bool
+	// pending is the request it asks a turn for.
+	pending request
 }
 
-func (t *turns) wait() {
+// request is what a writer sends: of which receipt, "" of all of them, and whether it only reads.
+type request struct {
+	name  string
+	reads bool
+}
+
+// commutes: it makes no difference which of the two comes first.
+func (r request) commutes(other request) bool {
+	return r.reads && other.reads || r.name != "" && other.name != "" && r.name != other.name
+}
+
+func (t *turns) wait(r request) {
+	t.pending = r
 	t.ask <- struct{}{}
 	<-t.turn
 }
 
 func (t *turns) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	t.wait()
+	t.wait(request{name: key.Name, reads: true})
 	return t.Client.Get(ctx, key, o, opts...)
 }
 
 func (t *turns) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	t.wait()
+	t.wait(request{reads: true})
 	return t.Client.List(ctx, list, opts...)
 }
 
 func (t *turns) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	t.wait()
+	t.wait(request{name: o.GetName()})
 	err := t.Client.Create(ctx, o, opts...)
 	if err == nil && t.losing {
 		t.losing = false
@@ -114,6 +128,26 @@ func schedule(writers []*writer, choose func(able []int) int) {
 			}
 		}
 		writers[picked].connection.turn <- struct{}{}
+	}
+}
+
+// distinct leaves out orders that differ from another one only by which of two requests came first that commute.
+func distinct(writers []*writer, choose func(able []int) int) func(able []int) int {
+	last, did := -1, request{}
+	return func(able []int) int {
+		var worth []int
+		for _, i := range able {
+			// The other way round it is an order as well, and is tried.
+			if i > last || !did.commutes(writers[i].connection.pending) {
+				worth = append(worth, i)
+			}
+		}
+		if len(worth) == 0 {
+			worth = able // the other one has ended
+		}
+		last = choose(worth)
+		did = writers[last].connection.pending
+		return last
 	}
 }
 
