@@ -175,6 +175,35 @@ func TestEnvironment(t *testing.T) {
 		}
 		waitForContent(t, out, "started\nstopped\n")
 	})
+
+	t.Run("the cluster goes back to a snapshot, and those who use it go on", func(t *testing.T) {
+		ns := env.Namespace(t, nil)
+		mark := func(name string) *corev1.ConfigMap {
+			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+		}
+		if err := env.Admin().Create(ctx, mark("before")); err != nil {
+			t.Fatal(err)
+		}
+		snapshot, err := env.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := env.Admin().Create(ctx, mark("after")); err != nil {
+			t.Fatalf("etcd does not go on: %v", err)
+		}
+		if err := env.Restore(ctx, snapshot); err != nil {
+			t.Fatal(err)
+		}
+		if err := env.Admin().Get(ctx, client.ObjectKeyFromObject(mark("before")), mark("before")); err != nil {
+			t.Errorf("what was there: %v", err)
+		}
+		if err := env.Admin().Get(ctx, client.ObjectKeyFromObject(mark("after")), mark("after")); !apierrors.IsNotFound(err) {
+			t.Errorf("what came after: got %v, want NotFound", err)
+		}
+		if got := whoami(t, env.Client(testenv.User{Name: "bob"})); got.Username != "bob" {
+			t.Errorf("the apiserver sees %+v", got)
+		}
+	})
 }
 
 type runnable func(context.Context) error

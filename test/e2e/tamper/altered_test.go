@@ -364,4 +364,20 @@ var _ = Describe("receipts that are rewritten while admission is away", Ordered,
 			noticed(s, t)
 		})
 	}
+
+	It("are not noticed before an accepted head by the operator that was there either, but named by verify", func() {
+		s := running["decision is altered"]
+		closeGap := admissionGap("ctrlrun-records-kept")
+		seq := places[s] + 1
+		s.tamper(tampering{do: fields["finished_time"]}, seq)
+		closeGap()
+		id := payment()
+		s.committed(id)
+		Expect(s.payments(id)).To(Equal(1))
+		inCluster, offline := s.verifies()
+		for _, r := range []result{inCluster, offline} {
+			Expect(r.code).To(Equal(1), "%s", r)
+			Expect(r.breaks()).To(ContainElement(fmt.Sprint("content_altered ", seq)))
+		}
+	})
 })
