@@ -58,7 +58,9 @@
 // whole log, and a Fold refuses whatever would make the log ambiguous: a gap, a fork, an altered document, a second
 // receipt of one identity.
 //
-// An `action` receipt has ordinal 0: an action finishes once. A `resolution` has the attempt of the effect it resolves.
+// An `action` receipt has ordinal 0: an action finishes once. A `resolution` has the attempt of the effect it resolves, a
+// `status-missing` the number of the loss, a `ledger-accepted` 0, and an `event` a number that its subject never has twice:
+// the generation of what came into force, 0 for its end, or a time in microseconds.
 //
 // The package is pure: it has no clock, does no I/O and starts no goroutine.
 package receipt
