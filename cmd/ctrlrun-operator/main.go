@@ -84,7 +84,7 @@ func command() *cobra.Command {
 	f.StringVar(&o.MetricsAddress, "metrics-bind-address", "127.0.0.1:8080", "Where to serve metrics; 0 for nowhere.")
 	f.StringVar(&o.ProbeAddress, "health-probe-bind-address", "127.0.0.1:8081", "Where to serve /healthz and /readyz; 0 for nowhere.")
 	f.IntVar(&o.Concurrency, "concurrency", 8, "How many Actions, and how many Effects, are worked on at once.")
-	f.Float32Var(&qps, "kube-api-qps", 200, "Requests a second to the apiserver, at most; twice that in a burst.")
+	f.Float32Var(&qps, "kube-api-qps", 1000, "Requests a second to the apiserver, at most; twice that in a burst.")
 	out.addTo(cmd)
 	f.StringVar(&o.KubernetesEvents, "kubernetes-events", export.NotableEvents, "What becomes a Kubernetes Event: notable, all or none.")
 	logging := flag.NewFlagSet("logging", flag.ContinueOnError)
