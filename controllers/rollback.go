@@ -44,10 +44,13 @@ type rollback struct {
 	away bool
 	// audited is the admissionSince all open chains were audited for.
 	audited time.Time
+	// checkpointed are chains whose heads were written into their Ledgers after they were opened.
+	checkpointed map[string]*ledger.Chain
 }
 
 // Start implements manager.Runnable.
 func (r *rollback) Start(ctx context.Context) error {
+	r.checkpointed = map[string]*ledger.Chain{}
 	ticker := time.NewTicker(lookBackEvery)
 	defer ticker.Stop()
 	for {
@@ -61,6 +64,7 @@ func (r *rollback) Start(ctx context.Context) error {
 			return err
 		}
 		r.audit(ctx)
+		r.checkpoint(ctx)
 	}
 }
 
@@ -91,19 +95,41 @@ func (r *rollback) look(ctx context.Context) error {
 	return nil
 }
 
-// audit has every open chain audited that no action has led to since admission is in force again.
+// audit has every open chain audited that no action has led to since admission is in force again. Where the namespace holds
+// already, the Ledger may have been rewritten meanwhile to say that it does not.
 func (r *rollback) audit(ctx context.Context) {
 	since := r.worlds.admission.Since()
 	if r.worlds.admission.Hold() != nil || since.Equal(r.audited) {
 		return
 	}
+	all := true
 	for namespace := range r.open() {
-		if _, _, err := r.worlds.world(ctx, namespace); err != nil && !errors.Is(err, errNoNamespace) {
+		if err := r.worlds.again(ctx, namespace); err != nil {
 			r.log.V(1).Info("A chain could not be audited", "namespace", namespace, "cause", err.Error())
-			return
+			all = false
 		}
 	}
-	r.audited = since
+	if all {
+		r.audited = since
+	}
+}
+
+// checkpoint writes the heads of chains that were opened since the last look. Whoever appended their last receipts may have
+// died before the Ledger said so, and until it does the next process would not miss them.
+func (r *rollback) checkpoint(ctx context.Context) {
+	open := r.open()
+	maps.DeleteFunc(r.checkpointed, func(namespace string, _ *ledger.Chain) bool { return open[namespace] == nil })
+	for namespace, o := range open {
+		chain := o.usable()
+		if chain == nil || r.checkpointed[namespace] == chain {
+			continue
+		}
+		if err := r.worlds.checkpoint(ctx, namespace); err != nil {
+			r.log.V(1).Info("A head could not be written into its Ledger", "namespace", namespace, "cause", err.Error())
+			continue
+		}
+		r.checkpointed[namespace] = chain
+	}
 }
 
 // open are the chains of this process by namespace.
@@ -168,6 +194,24 @@ func (w *worlds) lost(ctx context.Context, namespace string, o *openChain) (bool
 	}
 	// An earlier hold may be gone from the Ledger: it was restored too.
 	return gone, w.keepHold(ctx, namespace, o, hold.Message)
+}
+
+// again audits a chain, or, where its namespace holds, sees to it that the Ledger says so.
+func (w *worlds) again(ctx context.Context, namespace string) error {
+	_, o, err := w.world(ctx, namespace)
+	if err != nil {
+		if errors.Is(err, errNoNamespace) {
+			return nil
+		}
+		return err
+	}
+	o.mu.Lock()
+	hold := o.hold
+	o.mu.Unlock()
+	if hold == nil {
+		return nil
+	}
+	return w.keepHold(ctx, namespace, o, hold.Message)
 }
 
 // remembered compares what this process remembers of a chain with what is there: its head, and that there is a Ledger. An

@@ -16,7 +16,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
@@ -274,7 +273,7 @@ func (s *scene) checkpointed() receipt.Link {
 }
 
 // holds waits until the namespace holds because of its chain, and says what is wrong and what to do, on an Action and on
-// the Ledger if there is one.
+// the Ledger.
 func (s *scene) holds(a *v1alpha1.Action, because string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -284,16 +283,16 @@ func (s *scene) holds(a *v1alpha1.Action, because string) {
 		g.Expect(got.Status.Message).To(ContainSubstring(because))
 		g.Expect(got.Status.Message).To(ContainSubstring("kubectl ctrlrun ledger accept " + s.ns + " --head SEQ:HASH --reason"))
 	}).Should(Succeed())
-	if err := env.Admin().Get(ctx, kube.ObjectKey{Name: s.ns}, &v1alpha1.Ledger{}); apierrors.IsNotFound(err) {
-		return // an operator that remembers nothing makes none: what is wrong is seen by every other one as well
-	}
 	s.heldByLedger(because)
 }
 
 func (s *scene) heldByLedger(because string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		c := meta.FindStatusCondition(s.ledger().Status.Conditions, v1alpha1.ReadyCondition)
+		l := &v1alpha1.Ledger{}
+		g.Expect(env.Admin().Get(ctx, kube.ObjectKey{Name: s.ns}, l)).To(Succeed()) // it may have to be made again
+		g.Expect(l.Status).NotTo(BeNil())
+		c := meta.FindStatusCondition(l.Status.Conditions, v1alpha1.ReadyCondition)
 		g.Expect(c).NotTo(BeNil())
 		g.Expect(c.Status).To(Equal(metav1.ConditionFalse))
 		g.Expect(c.Reason).To(Equal(decision.LedgerRolledBack.Condition()))

@@ -135,7 +135,8 @@ var _ = Describe("a chain that is made to end earlier while admission is away", 
 			left[there[i]] = e.do(there[i])
 		}
 		closeGap()
-		for _, s := range there {
+		for i, s := range there {
+			By("before anything is proposed: " + running[i].what)
 			s.heldByLedger("kubectl ctrlrun ledger accept")
 			waiting[s] = s.proposed(payment(), 100)
 		}
