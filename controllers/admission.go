@@ -151,7 +151,7 @@ func (g *admissionGuard) Start(ctx context.Context) error {
 		case err != nil:
 			// The apiserver did not answer, or not yet. That says nothing about the policies, and what could have changed
 			// meanwhile shows in their uids and generations.
-			g.log.V(1).Info("Admission could not be looked at", "cause", err.Error())
+			g.log.V(1).Info("Admission could not be looked at", "err", err.Error())
 			next = probeRetry
 		case g.publish(ctx) != nil:
 			next = 2 * time.Second // the Ledger was written meanwhile, most likely

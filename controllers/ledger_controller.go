@@ -220,7 +220,7 @@ func (c *checkpointer) Start(ctx context.Context) error {
 		c.due[namespace] = false
 		c.mu.Unlock()
 		if err := c.worlds.checkpoint(ctx, namespace); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			ctrl.LoggerFrom(ctx).V(1).Info("Checkpoint is repeated", "namespace", namespace, "cause", err.Error())
+			ctrl.LoggerFrom(ctx).V(1).Info("Checkpoint is repeated", "namespace", namespace, "err", err.Error())
 			c.queue.AddRateLimited(namespace)
 		} else {
 			c.queue.Forget(namespace)

@@ -31,8 +31,8 @@ import (
 // recordRetry is how long after a namespace held, or an apiserver failed, it is tried again to put something on record.
 const recordRetry = 5 * time.Second
 
-// record appends an event, unless it is in the chain after floor already. floor is a seq that it is certainly not at or before.
-func (w *worlds) record(ctx context.Context, o *openChain, document receipt.Document, floor int64) (receipt.Link, error) {
+// appendEvent appends an event, unless it is in the chain after floor already. floor is a seq that it is certainly not at or before.
+func (w *worlds) appendEvent(ctx context.Context, o *openChain, document receipt.Document, floor int64) (receipt.Link, error) {
 	for range maxSteps {
 		chain := o.usable()
 		if chain == nil {
@@ -83,7 +83,7 @@ func (r *rulesRecorder) Reconcile(ctx context.Context, request ctrl.Request) (ct
 	if chain == nil {
 		return ctrl.Result{RequeueAfter: recordRetry}, nil
 	}
-	err = r.record(ctx, world, open, chain)
+	err = r.putOnRecord(ctx, world, open, chain)
 	switch {
 	case errors.Is(err, errAgain):
 		return ctrl.Result{RequeueAfter: recordRetry}, nil
@@ -93,16 +93,16 @@ func (r *rulesRecorder) Reconcile(ctx context.Context, request ctrl.Request) (ct
 	return ctrl.Result{}, err
 }
 
-func (r *rulesRecorder) record(ctx context.Context, world flow.World, open *openChain, chain *ledger.Chain) error {
+func (r *rulesRecorder) putOnRecord(ctx context.Context, world flow.World, open *openChain, chain *ledger.Chain) error {
 	if _, err := chain.Extend(ctx); err != nil {
 		return err
 	}
-	told, head := chain.Told()
+	rules, head := chain.Rules()
 	present, err := r.present(ctx, world.Namespace)
 	if err != nil {
 		return err
 	}
-	for _, document := range flow.RulesDue(flow.Snapshot{Now: r.clock.Now(), World: world}, told, present) {
+	for _, document := range flow.RulesDue(flow.Snapshot{Now: r.clock.Now(), World: world}, rules, present) {
 		here, err := r.there(ctx, world.Namespace, document)
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func (r *rulesRecorder) record(ctx context.Context, world flow.World, open *open
 			return errAgain // the cache lags
 		}
 		// What the chain says up to its head is known. If we die after this, whoever folds the chain learns of it.
-		if _, err := r.worlds.record(ctx, open, document, head.Seq); err != nil {
+		if _, err := r.worlds.appendEvent(ctx, open, document, head.Seq); err != nil {
 			return err
 		}
 	}
@@ -197,7 +197,7 @@ func setRules(status *v1alpha1.LedgerStatus, told flow.RulesOnRecord) {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(told)) {
 		t := told[uid]
-		status.Rules = append(status.Rules, v1alpha1.RulesOnRecord{Kind: string(t.Kind), Name: t.Name, UID: types.UID(uid), Generation: t.Generation, Seq: t.Seq})
+		status.Rules = append(status.Rules, v1alpha1.RuleOnRecord{Kind: string(t.Kind), Name: t.Name, UID: types.UID(uid), Generation: t.Generation, Seq: t.Seq})
 	}
 	seq := status.Seq
 	status.RulesSeq = &seq
@@ -210,7 +210,7 @@ func rulesOf(status *v1alpha1.LedgerStatus) flow.RulesOnRecord {
 	}
 	told := flow.RulesOnRecord{}
 	for _, r := range status.Rules {
-		told[string(r.UID)] = flow.RulesTold{Kind: flow.RulesKind(r.Kind), Name: r.Name, Generation: r.Generation, Seq: r.Seq}
+		told[string(r.UID)] = flow.RuleOnRecord{Kind: flow.RulesKind(r.Kind), Name: r.Name, Generation: r.Generation, Seq: r.Seq}
 	}
 	return told
 }
@@ -245,13 +245,20 @@ func (r *skewRecorder) Start(ctx context.Context) error {
 			return nil
 		case skew = <-r.detected:
 		}
+		// Noted before the first attempt: a later one finds what an earlier one wrote although its answer was lost.
 		floor := int64(-1)
 		for {
-			err := r.record(ctx, skew, &floor)
+			world, open, err := r.worlds.world(ctx, r.namespace)
+			if err == nil {
+				if floor < 0 {
+					floor = world.VerifiedSeq
+				}
+				_, err = r.worlds.appendEvent(ctx, open, flow.SkewDocument(flow.Snapshot{Now: skew.Measured, World: world}, skew), floor)
+			}
 			if err == nil {
 				break
 			}
-			ctrl.LoggerFrom(ctx).V(1).Info("The clock skew is not on record yet", "event", timeline.ClockSkewDetected, "cause", err.Error())
+			ctrl.LoggerFrom(ctx).V(1).Info("The clock skew is not on record yet", "event", timeline.ClockSkewDetected, "err", err.Error())
 			select {
 			case <-ctx.Done():
 				return nil
@@ -259,18 +266,4 @@ func (r *skewRecorder) Start(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// record appends the receipt of a skew. floor is noted before the first attempt: a later one finds what an earlier one wrote
-// although its answer was lost.
-func (r *skewRecorder) record(ctx context.Context, skew flow.Skew, floor *int64) error {
-	world, open, err := r.worlds.world(ctx, r.namespace)
-	if err != nil {
-		return err
-	}
-	if *floor < 0 {
-		*floor = world.VerifiedSeq
-	}
-	_, err = r.worlds.record(ctx, open, flow.SkewDocument(flow.Snapshot{Now: skew.Measured, World: world}, skew), *floor)
-	return err
 }

@@ -71,7 +71,7 @@ func (r *retention) Start(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			ctrl.LoggerFrom(ctx).V(1).Info("Retention is repeated", "action", key.String(), "cause", err.Error())
+			ctrl.LoggerFrom(ctx).V(1).Info("Retention is repeated", "action", key.String(), "err", err.Error())
 			r.queue.AddRateLimited(key)
 		default:
 			r.queue.Forget(key)
@@ -91,7 +91,7 @@ func (r *retention) findFinished(ctx context.Context) {
 			}
 			return
 		}
-		ctrl.LoggerFrom(ctx).V(1).Info("Finished actions are listed again", "cause", err.Error())
+		ctrl.LoggerFrom(ctx).V(1).Info("Finished actions are listed again", "err", err.Error())
 		select {
 		case <-ctx.Done():
 			return

@@ -379,7 +379,7 @@ func (w *worlds) checkpoint(ctx context.Context, namespace string) error {
 	if chain == nil || held {
 		return nil
 	}
-	told, head := chain.Told()
+	rules, head := chain.Rules()
 	l := &v1alpha1.Ledger{}
 	if err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, l); err != nil {
 		return fmt.Errorf("read ledger: %w", err)
@@ -388,7 +388,7 @@ func (w *worlds) checkpoint(ctx context.Context, namespace string) error {
 		return nil
 	}
 	l.Status.Seq, l.Status.Hash, l.Status.CheckpointTime = head.Seq, head.Hash, metav1.NewTime(w.clock.Now())
-	setRules(l.Status, told)
+	setRules(l.Status, rules)
 	if err := w.writer.Status().Update(ctx, l); err != nil {
 		return fmt.Errorf("write checkpoint: %w", err)
 	}
@@ -507,7 +507,7 @@ func (w *worlds) audited(ctx context.Context, ns *corev1.Namespace, o *openChain
 		// Put on record before the Ledger says that it is over: if we die in between, it is found by its identity. No receipt
 		// of this gap was among those the audit read.
 		snapshot := flow.Snapshot{Now: w.clock.Now(), World: flow.World{ClusterID: w.clusterID, Namespace: namespace, NamespaceUID: string(ns.UID), Epoch: s.Epoch}}
-		if _, err := w.record(ctx, o, flow.GapDocument(snapshot, since, s.AdmissionSince.Time), last); err != nil {
+		if _, err := w.appendEvent(ctx, o, flow.GapDocument(snapshot, since, s.AdmissionSince.Time), last); err != nil {
 			if errors.Is(err, ledger.ErrBroken) {
 				return w.broken(ctx, namespace, o, err)
 			}

@@ -244,12 +244,17 @@ type TimelineEvent struct {
 	Time metav1.MicroTime `json:"time"`
 	// type is a word of the closed vocabulary, such as EXECUTION_COMMITTED.
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Z_]+$`
 	Type string `json:"type"`
 	// data of the event, by snake_case key.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	Data map[string]string `json:"data,omitempty"`
+	Data map[string]TimelineText `json:"data,omitempty"`
 }
+
+// TimelineText is one value of an event's data.
+// +kubebuilder:validation:MaxLength=256
+type TimelineText string
 
 // ActionDecision is what the policy said.
 type ActionDecision string

@@ -61,9 +61,10 @@ type LedgerStatus struct {
 	Accepted *AcceptedHead `json:"accepted,omitempty"`
 	// rules are the objects that decide whose coming into force is on record, as the chain says it up to rulesSeq.
 	// +optional
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=512
-	Rules []RulesOnRecord `json:"rules,omitempty"`
+	Rules []RuleOnRecord `json:"rules,omitempty"`
 	// rulesSeq is the seq that rules were written for. If it is not that of the head, they are read from the chain again.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -79,10 +80,10 @@ type LedgerStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// RulesOnRecord is an object that decides, as the newest receipt about it says.
-type RulesOnRecord struct {
+// RuleOnRecord is an object that decides, as the newest receipt about it says.
+type RuleOnRecord struct {
 	// kind: policy or settings.
-	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Enum=policy;settings
 	Kind string `json:"kind"`
 	// name of the object.
 	// +kubebuilder:validation:MaxLength=253
@@ -92,8 +93,10 @@ type RulesOnRecord struct {
 	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
 	// generation that came into force.
+	// +kubebuilder:validation:Minimum=1
 	Generation int64 `json:"generation"`
 	// seq of the receipt that says so.
+	// +kubebuilder:validation:Minimum=1
 	Seq int64 `json:"seq"`
 }
 

@@ -9,6 +9,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:path=receipts,shortName=rcpt
 // +kubebuilder:selectablefield:JSONPath=`.spec.effectName`
 // +kubebuilder:selectablefield:JSONPath=`.spec.kind`
+// +kubebuilder:selectablefield:JSONPath=`.spec.actionName`
 // +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Receipt never changes"
 // +kubebuilder:printcolumn:name="Seq",type=integer,JSONPath=`.spec.seq`
 // +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`

@@ -295,7 +295,7 @@ func sentence(e timeline.Event) string {
 		return "The Settings are gone; the defaults hold."
 	case timeline.AdmissionGap:
 		return fmt.Sprintf("The admission policies were away or changed. What was stated before %s does not count; propose and approve it again.",
-			of("counting_from", "they were back"))
+			of("admission_since", "they were back"))
 	case timeline.ClockSkewDetected:
 		return fmt.Sprintf("The operator's clock is off the apiserver's by %s microseconds (%s); beyond %s nothing is decided. Set the clocks of the nodes right.",
 			of("skew_us", "unknown"), of("direction", "in an unknown direction"), of("threshold_us", "the bound"))

@@ -56,7 +56,7 @@ func everything(o observe.Observer) {
 	for i, kind := range timeline.Types() {
 		o.ActionWritten(actionWrite(timeline.Event{Seq: int64(i + 1), Time: at, Type: kind, Data: map[string]string{
 			"reason": "the_reason", "approver": "alice", "approval": "refund.alice", "required": "2", "expires": "2026-03-01T13:00:00.000Z", "attempt": "1", "resolver": "oncall", "resolution": "r1", "result": "committed",
-			"decision": "allow", "name": "refunds", "generation": "3", "counting_from": "y", "skew_us": "1", "direction": "ahead", "threshold_us": "2",
+			"decision": "allow", "name": "refunds", "generation": "3", "admission_since": "y", "skew_us": "1", "direction": "ahead", "threshold_us": "2",
 		}}))
 	}
 }
@@ -166,7 +166,7 @@ func TestEventsWithoutAnAction(t *testing.T) {
 		o.ReceiptAppended(c.append(t, policyInForce(3, "")))
 		o.ReceiptAppended(c.append(t, policyInForce(4, "")))
 		o.ReceiptAppended(c.append(t, kind(timeline.SettingsInForce, 1, map[string]string{"generation": "1"})))
-		o.ReceiptAppended(c.append(t, kind(timeline.AdmissionGap, 2, map[string]string{"counting_from": "12:05"})))
+		o.ReceiptAppended(c.append(t, kind(timeline.AdmissionGap, 2, map[string]string{"admission_since": "12:05"})))
 	})
 	if len(got) != 4 {
 		t.Fatalf("got %v", got)

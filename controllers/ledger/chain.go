@@ -55,7 +55,7 @@ type Chain struct {
 	fold     *receipt.Fold
 	headSeen time.Time
 	last     receipt.Entry // the newest entry folded, if any
-	told     flow.RulesOnRecord
+	rules    flow.RulesOnRecord
 }
 
 // NewChain starts at a head that was checked. base is the head the chain's epoch began with, the zero Link if it was never
@@ -64,18 +64,18 @@ func NewChain(name string, from, base receipt.Link, reader client.Reader, writer
 	return &Chain{name: name, base: base, reader: reader, writer: writer, fold: receipt.NewFold(from)}
 }
 
-// Follow makes the chain keep up what its receipts say of the objects that decide. told is what they say up to the head.
-func (c *Chain) Follow(told flow.RulesOnRecord) {
+// Follow makes the chain keep up what its receipts say of the objects that decide. rules is what they say up to the head.
+func (c *Chain) Follow(rules flow.RulesOnRecord) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = told
+	c.rules = rules
 }
 
-// Told is what the receipts up to the head say of the objects that decide.
-func (c *Chain) Told() (flow.RulesOnRecord, receipt.Link) {
+// Rules are what the receipts up to the head say of the objects that decide.
+func (c *Chain) Rules() (flow.RulesOnRecord, receipt.Link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.told), c.fold.Head()
+	return maps.Clone(c.rules), c.fold.Head()
 }
 
 // Head is the last receipt this process has folded.
@@ -223,9 +223,9 @@ func (c *Chain) add(entry receipt.Entry) error {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	c.last, c.headSeen = entry, time.Now()
-	if id, err := receipt.IdentityOf(entry); err == nil && id.Kind == receipt.KindEvent && c.told != nil {
+	if id, err := receipt.IdentityOf(entry); err == nil && id.Kind == receipt.KindEvent && c.rules != nil {
 		if document, err := receipt.Parse(entry); err == nil { // else it is of a later release, and about something else
-			c.told.Add(document)
+			c.rules.Add(document)
 		}
 	}
 	return nil

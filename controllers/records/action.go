@@ -82,7 +82,11 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 		RulesHash:      s.RulesHash,
 	}
 	for _, e := range s.Timeline {
-		out.Timeline = append(out.Timeline, timeline.Event{Seq: e.Seq, Time: e.Time.Time, Type: timeline.Type(e.Type), Data: e.Data})
+		event := timeline.Event{Seq: e.Seq, Time: e.Time.Time, Type: timeline.Type(e.Type), Data: make(map[string]string, len(e.Data))}
+		for k, v := range e.Data {
+			event.Data[k] = string(v)
+		}
+		out.Timeline = append(out.Timeline, event)
 	}
 	if out.State == "" {
 		out.State = flow.Pending
@@ -145,7 +149,14 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 		RulesHash:      s.RulesHash,
 	}
 	for _, e := range s.Timeline {
-		n.Timeline = append(n.Timeline, v1alpha1.TimelineEvent{Seq: e.Seq, Time: metav1.NewMicroTime(e.Time), Type: string(e.Type), Data: e.Data})
+		event := v1alpha1.TimelineEvent{Seq: e.Seq, Time: metav1.NewMicroTime(e.Time), Type: string(e.Type)}
+		if len(e.Data) > 0 {
+			event.Data = make(map[string]v1alpha1.TimelineText, len(e.Data))
+		}
+		for k, v := range e.Data {
+			event.Data[k] = v1alpha1.TimelineText(v)
+		}
+		n.Timeline = append(n.Timeline, event)
 	}
 	if p := s.Policy; p != nil {
 		n.PolicyRef = &v1alpha1.PolicyReference{Name: p.Name, Generation: p.Generation, RulesHash: p.RulesHash, Version: p.Version}

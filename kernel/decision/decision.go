@@ -104,6 +104,25 @@ const (
 	NeverBegan         Reason = "never_began"
 )
 
+// RanOut reports whether r is why an action ran out of time before it was admitted. Such an action is Expired; its receipt
+// says denied.
+func (r Reason) RanOut() bool {
+	switch r {
+	case ApprovalExpired, NotClaimed, NotAfter:
+		return true
+	}
+	return false
+}
+
+// OfReservation reports whether r is about the record of the effect: it refused the reservation.
+func (r Reason) OfReservation() bool {
+	switch r {
+	case Duplicate, InProgress, AmbiguousEffect, AttemptCeiling, EffectNameCollision:
+		return true
+	}
+	return false
+}
+
 // Rule is the reason `rule[n]`: the n-th rule of the action's policy entry decided, counted from zero.
 func Rule(n int) Reason {
 	return Reason("rule[" + strconv.Itoa(n) + "]")

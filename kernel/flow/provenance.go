@@ -55,8 +55,8 @@ type RulesObject struct {
 	Hash, Version string
 }
 
-// RulesTold is what the chain says of such an object: the newest of its receipts.
-type RulesTold struct {
+// RuleOnRecord is what the chain says of such an object: the newest of its receipts.
+type RuleOnRecord struct {
 	Kind       RulesKind
 	Name       string
 	Generation int64
@@ -64,11 +64,11 @@ type RulesTold struct {
 }
 
 // RulesOnRecord are the objects of which the chain says that they are in force, by uid.
-type RulesOnRecord map[string]RulesTold
+type RulesOnRecord map[string]RuleOnRecord
 
 // Add takes a further receipt into account. It reports whether the receipt is about an object that decides.
 func (r RulesOnRecord) Add(d receipt.Document) bool {
-	told := RulesTold{Name: d.Data["name"], Generation: d.Ordinal, Seq: d.Seq}
+	told := RuleOnRecord{Name: d.Data["name"], Generation: d.Ordinal, Seq: d.Seq}
 	switch timeline.Type(d.Event) {
 	case timeline.PolicyInForce:
 		told.Kind = PolicyRules
@@ -124,7 +124,7 @@ func RulesDue(s Snapshot, told RulesOnRecord, present []RulesObject) []receipt.D
 // not count; previous is what it was before.
 func GapDocument(s Snapshot, from, previous time.Time) receipt.Document {
 	d := base(s, receipt.KindEvent, s.World.NamespaceUID, from.UnixMicro())
-	d.Event, d.Data = string(timeline.AdmissionGap), map[string]string{"counting_from": stamp(from), "previous": stamp(previous)}
+	d.Event, d.Data = string(timeline.AdmissionGap), map[string]string{"admission_since": stamp(from), "previous_admission_since": stamp(previous)}
 	return d
 }
 

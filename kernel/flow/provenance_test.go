@@ -89,8 +89,8 @@ func TestRulesDue(t *testing.T) {
 	s.World.RulesHash = "rules"
 	payments := flow.RulesObject{Kind: flow.PolicyRules, Name: "payments", UID: "p", Generation: 3, Hash: "own", Version: "git-1"}
 	settings := flow.RulesObject{Kind: flow.SettingsRules, Name: "default", UID: "s", Generation: 1}
-	told := func(generation int64) flow.RulesTold {
-		return flow.RulesTold{Kind: flow.PolicyRules, Name: "payments", Generation: generation, Seq: 7}
+	told := func(generation int64) flow.RuleOnRecord {
+		return flow.RuleOnRecord{Kind: flow.PolicyRules, Name: "payments", Generation: generation, Seq: 7}
 	}
 	for name, tc := range map[string]struct {
 		told    flow.RulesOnRecord
@@ -143,7 +143,7 @@ func TestEventDocuments(t *testing.T) {
 		kind     timeline.Type
 		data     map[string]string
 	}{
-		{gap, timeline.AdmissionGap, map[string]string{"counting_from": "2026-07-01T12:00:00.000Z", "previous": "2026-07-01T11:00:00.000Z"}},
+		{gap, timeline.AdmissionGap, map[string]string{"admission_since": "2026-07-01T12:00:00.000Z", "previous_admission_since": "2026-07-01T11:00:00.000Z"}},
 		{skew, timeline.ClockSkewDetected, map[string]string{
 			"skew_us": "-3000000", "bound_us": "500000", "threshold_us": "2000000", "direction": "behind", "measured_at": "2026-07-01T12:00:00.000Z"}},
 	} {

@@ -189,7 +189,7 @@ func refusedStatements(s Snapshot) ([]receipt.Refusal, int64) {
 	var all []receipt.Refusal
 	add := func(v Verdict, r receipt.Refusal) {
 		if stored := r.UID != "" && !r.Time.IsZero(); stored && v.Given() && !v.Accepted {
-			r.Reason = v.Reason
+			r.Reason = snake(v.Reason)
 			all = append(all, r)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
 )
 
@@ -151,35 +152,16 @@ func (t *telling) admitted() {
 	}
 }
 
-// reservationRefused are the ends that the record of the effect is the reason for.
-var reservationRefused = []decision.Reason{decision.Duplicate, decision.InProgress, decision.AmbiguousEffect, decision.AttemptCeiling, decision.EffectNameCollision}
-
 func (t *telling) ended() {
 	if t.before.State.Terminal() || !t.after.State.Terminal() {
 		return
 	}
+	end := timeline.End(resultOf(t.after.State), t.after.Reason)
 	data := map[string]string{"reason": string(t.after.Reason)}
-	switch t.after.State {
-	case Committed, Observed:
-		t.add(timeline.ExecutionCommitted, data)
-	case Failed:
-		t.add(timeline.ExecutionFailed, data)
-	case Ambiguous:
-		t.add(timeline.ExecutionAmbiguous, data)
-	case Denied:
-		t.add(timeline.ActionDenied, data)
-	case Expired:
-		t.add(timeline.ActionExpired, data)
-	default:
-		if slices.Contains(reservationRefused, t.after.Reason) {
-			if e := t.after.Effect; e != nil {
-				data["effect_key"] = e.Key
-			}
-			t.add(timeline.EffectReservationRefused, data)
-			return
-		}
-		t.add(timeline.ActionBlocked, data)
+	if e := t.after.Effect; e != nil && end == timeline.EffectReservationRefused {
+		data["effect_key"] = e.Key
 	}
+	t.add(end, data)
 }
 
 func (t *telling) resolved() {
@@ -195,7 +177,7 @@ func answered(a approval.Answer) map[string]string {
 }
 
 // stamp writes a time into data as receipts write it.
-func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+func stamp(t time.Time) string { return t.UTC().Format(receipt.TimeLayout) }
 
 // snake turns a word of a condition into one of a document: SelfApproval, self_approval.
 func snake(word string) string {

@@ -161,7 +161,7 @@ type Refusal struct {
 	Name    string
 	UID     string
 	Speaker string // who made it, or null
-	Reason  string // in the words of its condition Accepted
+	Reason  string // the word of its condition Accepted, as documents write it: self_approval
 	Time    time.Time
 }
 

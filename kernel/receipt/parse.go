@@ -227,16 +227,8 @@ func (r *reader) policy() *Policy {
 }
 
 func (r *reader) approvals() []Approval {
-	items := r.list("approvals")
 	var approvals []Approval
-	for i, item := range items {
-		key := fmt.Sprintf("approvals[%d]", i)
-		m, ok := item.(map[string]any)
-		if !ok {
-			r.fail(key, "is not an object")
-			return nil
-		}
-		sub := r.enter(key, m)
+	r.objects("approvals", func(sub *reader) {
 		a := Approval{
 			Approver: sub.text("approver"),
 			Name:     sub.text("name"),
@@ -254,26 +246,14 @@ func (r *reader) approvals() []Approval {
 			}
 			a.Groups = append(a.Groups, group)
 		}
-		r.leave(sub)
 		approvals = append(approvals, a)
-	}
+	})
 	return approvals
 }
 
 func (r *reader) refused() []Refusal {
-	items := r.list("refused")
-	if len(items) > MaxRefused {
-		r.fail("refused", "has more than %d statements", MaxRefused)
-	}
 	var refused []Refusal
-	for i, item := range items {
-		key := fmt.Sprintf("refused[%d]", i)
-		m, ok := item.(map[string]any)
-		if !ok {
-			r.fail(key, "is not an object")
-			return nil
-		}
-		sub := r.enter(key, m)
+	r.objects("refused", func(sub *reader) {
 		refused = append(refused, Refusal{
 			Kind:    sub.text("kind"),
 			Name:    sub.text("name"),
@@ -282,9 +262,26 @@ func (r *reader) refused() []Refusal {
 			Reason:  sub.text("reason"),
 			Time:    sub.time("time"),
 		})
-		r.leave(sub)
+	})
+	if len(refused) > MaxRefused {
+		r.fail("refused", "has more than %d statements", MaxRefused)
 	}
 	return refused
+}
+
+// objects reads a list of objects.
+func (r *reader) objects(key string, read func(sub *reader)) {
+	for i, item := range r.list(key) {
+		key := fmt.Sprintf("%s[%d]", key, i)
+		m, ok := item.(map[string]any)
+		if !ok {
+			r.fail(key, "is not an object")
+			return
+		}
+		sub := r.enter(key, m)
+		read(sub)
+		r.leave(sub)
+	}
 }
 
 // data reads an object whose every value is a string.

@@ -243,7 +243,7 @@ func definitions() object {
 		{name: "name", value: text(), text: "Name of the statement."},
 		{name: "uid", value: text(), text: "Its uid."},
 		{name: "speaker", value: nullable(text()), text: "Who made it."},
-		{name: "reason", value: text(), text: "Why it did not count, for example SelfApproval."},
+		{name: "reason", value: text(), text: "Why it did not count, for example self_approval."},
 		{name: "time", value: instant(), text: "When it was made."},
 	}, "object")
 	link := closed([]key{

@@ -92,14 +92,14 @@ type Resolutions struct {
 
 // Approvals are answers of people to actions that are finished.
 type Approvals struct {
-	// Given: approvals that counted.
-	Given int64 `json:"given"`
+	// Granted: approvals that counted.
+	Granted int64 `json:"granted"`
 	// Denied: actions that ended because somebody said no.
 	Denied int64 `json:"denied"`
 	// Expired: actions that ended because not enough people answered in time.
 	Expired int64 `json:"expired"`
-	// Refused: approvals that did not count, as far as receipts list them (receipt.MaxRefused statements an action).
-	Refused int64 `json:"refused"`
+	// Invalidated: approvals that did not count, as far as receipts list them (receipt.MaxRefused statements an action).
+	Invalidated int64 `json:"invalidated"`
 	// Seconds from the proposal to each approval that counted; nil without any.
 	Seconds *Waiting `json:"seconds"`
 }
@@ -199,25 +199,21 @@ func (c *Counter) action(d receipt.Document) {
 	}
 	for _, refusal := range d.Refused {
 		if refusal.Kind == "approval" {
-			r.Approvals.Refused++
+			r.Approvals.Invalidated++
 		}
 	}
 	for _, a := range d.Approvals {
-		r.Approvals.Given++
+		r.Approvals.Granted++
 		c.waits.add(a.Time.Sub(d.ProposedTime))
 	}
 }
 
 // endOf is how an action ended, in one word.
 func endOf(d receipt.Document) string {
-	if d.Result != decision.Denied {
-		return string(d.Result)
-	}
-	switch d.Reason {
-	case decision.ApprovalExpired, decision.NotClaimed, decision.NotAfter:
+	if d.Result == decision.Denied && d.Reason.RanOut() {
 		return Expired
 	}
-	return string(decision.Denied)
+	return string(d.Result)
 }
 
 func (c *Counter) row(d receipt.Document) *Row {

@@ -68,7 +68,7 @@ func TestEveryNumber(t *testing.T) {
 		Ambiguous:   map[string]int64{"lease_lapsed": 1, "reported_unknown": 2},
 		LostRecords: 1,
 		Resolutions: Resolutions{Committed: 1, NotExecuted: 2},
-		Approvals:   Approvals{Given: 2, Denied: 1, Expired: 1, Refused: 2},
+		Approvals:   Approvals{Granted: 2, Denied: 1, Expired: 1, Invalidated: 2},
 		Rows:        []Row{{Name: "stripe.refund", Actions: 14, Committed: 2, Failed: 1, Ambiguous: 3, Denied: 3, Expired: 3, Blocked: 2}},
 	}
 	if !reflect.DeepEqual(got, want) {

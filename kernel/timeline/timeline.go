@@ -7,6 +7,8 @@ package timeline
 import (
 	"strings"
 	"time"
+
+	"ctrlrun.dev/operator/kernel/decision"
 )
 
 // Type is a word of the closed vocabulary.
@@ -68,8 +70,8 @@ const (
 	SettingsInForce Type = "SETTINGS_IN_FORCE"
 	// SettingsRemoved: the settings are gone, so that the defaults hold; data: name, rules_hash.
 	SettingsRemoved Type = "SETTINGS_REMOVED"
-	// AdmissionGap: the admission policies were away, or different; data: counting_from, previous. What was stated before
-	// counting_from does not count.
+	// AdmissionGap: the admission policies were away, or different; data: admission_since, previous_admission_since. What was stated before
+	// admission_since does not count.
 	AdmissionGap Type = "ADMISSION_GAP"
 	// ClockSkewDetected: the operator's clock is too far from the apiserver's; data: skew_us, bound_us, threshold_us, direction,
 	// measured_at.
@@ -95,6 +97,25 @@ func (t Type) Reason() string {
 		}
 	}
 	return b.String()
+}
+
+// End is the event with which an action ends that has this result for this reason.
+func End(result decision.Result, reason decision.Reason) Type {
+	switch {
+	case result == decision.Committed, result == decision.Observed:
+		return ExecutionCommitted
+	case result == decision.Failed:
+		return ExecutionFailed
+	case result == decision.Ambiguous:
+		return ExecutionAmbiguous
+	case result == decision.Denied && reason.RanOut():
+		return ActionExpired
+	case result == decision.Denied:
+		return ActionDenied
+	case reason.OfReservation():
+		return EffectReservationRefused
+	}
+	return ActionBlocked
 }
 
 // Event is one thing that happened.

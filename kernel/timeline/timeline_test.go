@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ctrlrun.dev/operator/kernel/decision"
 )
 
 var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
@@ -62,5 +64,27 @@ func TestReasons(t *testing.T) {
 	}
 	if got := ExecutionCommitted.Reason(); got != "ExecutionCommitted" {
 		t.Error(got)
+	}
+}
+
+func TestEnd(t *testing.T) {
+	type end struct {
+		result decision.Result
+		reason decision.Reason
+	}
+	for want, ends := range map[Type][]end{
+		ExecutionCommitted:       {{result: decision.Committed}, {result: decision.Observed}},
+		ExecutionFailed:          {{result: decision.Failed}, {decision.Failed, decision.NeverBegan}},
+		ExecutionAmbiguous:       {{decision.Ambiguous, decision.LeaseLapsed}},
+		ActionDenied:             {{decision.Denied, "rule[1]"}, {decision.Denied, decision.ApprovalDenied}},
+		ActionExpired:            {{decision.Denied, decision.NotClaimed}, {decision.Denied, decision.ApprovalExpired}, {decision.Denied, decision.NotAfter}},
+		EffectReservationRefused: {{decision.Blocked, decision.Duplicate}, {decision.Blocked, decision.AmbiguousEffect}},
+		ActionBlocked:            {{decision.Blocked, decision.Withdrawn}, {decision.Blocked, decision.StatusMissing}},
+	} {
+		for _, e := range ends {
+			if got := End(e.result, e.reason); got != want {
+				t.Errorf("%s %s ends with %s, want %s", e.result, e.reason, got, want)
+			}
+		}
 	}
 }

@@ -43,7 +43,7 @@ var (
 var layers = []layer{
 	{dir: "kernel/canonical", pure: true, only: none},
 	{dir: "kernel/decision", pure: true, only: none},
-	{dir: "kernel/timeline", pure: true, only: none},
+	{dir: "kernel/timeline", pure: true, own: []string{"kernel/decision"}, only: none},
 	{dir: "kernel/action", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/grammar", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/policy", pure: true, own: rules, only: []string{"go.yaml.in/yaml/v3"}},
@@ -54,6 +54,7 @@ var layers = []layer{
 	{dir: "kernel/stats", pure: true, own: []string{"kernel/receipt", "kernel/decision"}, only: none},
 	{dir: "kernel/contract", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/flow", pure: true, own: []string{"kernel"}, only: none},
+	{dir: "kernel/explore", pure: true, own: []string{"kernel"}, only: none},
 
 	// Whoever imports the types gets no client and no controller with them.
 	{dir: "api", only: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver/pkg/apis"}},

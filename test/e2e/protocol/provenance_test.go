@@ -125,8 +125,8 @@ var _ = Describe("By what was decided", Serial, func() {
 		Eventually(func() []receipt.Document { return quiet.events(timeline.AdmissionGap) }).Should(HaveLen(1), "nothing happens in it, and it is audited all the same")
 		Eventually(func() []receipt.Document { return s.events(timeline.AdmissionGap) }).Should(HaveLen(1))
 		gap := s.events(timeline.AdmissionGap)[0]
-		Expect(gap.Data["counting_from"]).To(Equal(counting.UTC().Format(receipt.TimeLayout)))
-		Expect(gap.Data["previous"] < gap.Data["counting_from"]).To(BeTrue())
+		Expect(gap.Data["admission_since"]).To(Equal(counting.UTC().Format(receipt.TimeLayout)))
+		Expect(gap.Data["previous_admission_since"] < gap.Data["admission_since"]).To(BeTrue())
 
 		By("the next operator, which was not there")
 		withoutOperator()
@@ -172,6 +172,6 @@ var _ = Describe("By what was decided", Serial, func() {
 			types = append(types, e.Type)
 		}
 		Expect(types).To(Equal([]string{"ACTION_PROPOSED", "POLICY_EVALUATED", "EFFECT_RESERVED", "EXECUTION_STARTED", "EXECUTION_COMMITTED"}))
-		Expect(a.Status.Timeline[1].Data).To(HaveKeyWithValue("rules_hash", a.Status.RulesHash))
+		Expect(string(a.Status.Timeline[1].Data["rules_hash"])).To(Equal(a.Status.RulesHash))
 	})
 })

@@ -126,11 +126,9 @@ func (a *app) inspectGone(ctx context.Context, s *session, name string, objects 
 	}
 	list := &v1alpha1.ReceiptList{}
 	err := s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
-		if r.Spec.ActionName == name {
-			list.Items = append(list.Items, *r)
-		}
+		list.Items = append(list.Items, *r)
 		return nil
-	})
+	}, kube.MatchingFields{"spec.actionName": name})
 	switch {
 	case err != nil:
 		return exit.With(exit.Of(err), fmt.Errorf("there is no action and no effect %q in namespace %s; finished actions are deleted after a time, "+

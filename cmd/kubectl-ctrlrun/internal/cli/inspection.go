@@ -17,7 +17,6 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
-	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
 )
@@ -170,9 +169,9 @@ func rawDocument(r *v1alpha1.Receipt) json.RawMessage {
 func eventsOf(action *v1alpha1.Action) []inspectedEvent {
 	events := []inspectedEvent{}
 	for _, e := range action.Status.Timeline {
-		data := e.Data
-		if data == nil {
-			data = map[string]string{}
+		data := make(map[string]string, len(e.Data))
+		for k, v := range e.Data {
+			data[k] = string(v)
 		}
 		events = append(events, inspectedEvent{Seq: e.Seq, Time: e.Time.UTC().Format(metav1.RFC3339Micro), Type: e.Type, Data: data})
 	}
@@ -199,7 +198,7 @@ func reducedEvents(d receipt.Document, resolutions []receipt.Document) []inspect
 		all = append(all, timeline.Event{Time: d.AdmittedTime, Type: timeline.ExecutionStarted, Data: map[string]string{"attempt": attempt, "claim_id": d.ClaimID}})
 	}
 	slices.SortStableFunc(all, func(a, b timeline.Event) int { return a.Time.Compare(b.Time) })
-	all = append(all, timeline.Event{Time: d.FinishedTime, Type: endEvent(d), Data: map[string]string{"reason": string(d.Reason)}})
+	all = append(all, timeline.Event{Time: d.FinishedTime, Type: timeline.End(d.Result, d.Reason), Data: map[string]string{"reason": string(d.Reason)}})
 	for _, r := range resolutions {
 		all = append(all, timeline.Event{Time: r.FinishedTime, Type: timeline.EffectResolved, Data: map[string]string{
 			"resolved_by": "human", "resolver": r.Resolver, "resolution": r.ResolutionName, "result": string(r.Result),
@@ -217,29 +216,6 @@ func agentOf(d receipt.Document) string {
 		return ""
 	}
 	return d.Principal.Agent
-}
-
-// endEvent is the word for how an action ended.
-func endEvent(d receipt.Document) timeline.Type {
-	switch d.Result {
-	case decision.Committed, decision.Observed:
-		return timeline.ExecutionCommitted
-	case decision.Failed:
-		return timeline.ExecutionFailed
-	case decision.Ambiguous:
-		return timeline.ExecutionAmbiguous
-	case decision.Denied:
-		switch d.Reason {
-		case decision.ApprovalExpired, decision.NotClaimed, decision.NotAfter:
-			return timeline.ActionExpired
-		}
-		return timeline.ActionDenied
-	}
-	switch d.Reason {
-	case decision.Duplicate, decision.InProgress, decision.AmbiguousEffect, decision.AttemptCeiling, decision.EffectNameCollision:
-		return timeline.EffectReservationRefused
-	}
-	return timeline.ActionBlocked
 }
 
 // printEvents writes a timeline, one event a line: number, time, type, and what it says as k=v.

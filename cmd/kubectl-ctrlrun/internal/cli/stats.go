@@ -207,7 +207,7 @@ func (a *app) printStats(answer *statistics, where string) {
 	t.row("Resolutions", line(answer.Resolutions.Committed+answer.Resolutions.NotExecuted,
 		map[string]int64{"committed": answer.Resolutions.Committed, "not executed": answer.Resolutions.NotExecuted}))
 	approvals := answer.Approvals
-	t.row("Approvals", fmt.Sprintf("%d given, %d denied, %d expired, %d did not count", approvals.Given, approvals.Denied, approvals.Expired, approvals.Refused))
+	t.row("Approvals", fmt.Sprintf("%d granted, %d denied, %d expired, %d did not count", approvals.Granted, approvals.Denied, approvals.Expired, approvals.Invalidated))
 	if waits := approvals.Seconds; waits != nil {
 		t.row("Time to approve", fmt.Sprintf("median %s, 95%% within %s", span(waits.Median), span(waits.P95)))
 	}

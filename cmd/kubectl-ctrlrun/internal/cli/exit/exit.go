@@ -45,7 +45,7 @@ const (
 // Table is what `kubectl ctrlrun help exit-codes` prints, one line a code.
 func Table() []string {
 	return []string{
-		"0   done, committed, accepted, valid, certified",
+		"0   done, committed, accepted, valid",
 		"1   error, invalid, broken; nothing was executed",
 		"2   usage",
 		"3   denied",
