@@ -82,13 +82,13 @@ func (g *skewGuard) Hold() *flow.Hold {
 	if g.since.IsZero() {
 		return nil
 	}
-	// The measured offset is for Offset: a message that changes with every measurement would rewrite every status.
+	// The measured offset is for Ahead: a message that changes with every measurement would rewrite every status.
 	return &flow.Hold{Reason: decision.ClockSkew, Since: g.since, Message: fmt.Sprintf("The operator's clock differs from the apiserver's by more than %s. Nothing is decided by it. Correct the time of the node the operator runs on.", maxSkew)}
 }
 
-// Offset bounds the apiserver's clock minus this machine's, as last measured.
-func (g *skewGuard) Offset() (low, high time.Duration, measured bool) {
+// Ahead bounds how far this machine's clock is ahead of the apiserver's, as last measured.
+func (g *skewGuard) Ahead() (low, high time.Duration, measured bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.low, g.high, g.seen
+	return -g.high, -g.low, g.seen
 }

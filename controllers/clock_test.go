@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/flow"
 )
 
 func TestSkewIsHeldOnlyWhenItIsCertain(t *testing.T) {
@@ -25,11 +26,20 @@ func TestSkewIsHeldOnlyWhenItIsCertain(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			g := &skewGuard{changed: func() {}}
+			g := &skewGuard{changed: func() {}, detected: make(chan flow.Skew, 1)}
 			g.observe(now, now.Add(test.took), now.Add(test.took/2+test.offset).Format(http.TimeFormat))
+			if told := len(g.detected) == 1; told != test.held {
+				t.Errorf("told %v, want %v", told, test.held)
+			}
+			if test.held {
+				// The apiserver's offset is the other way round, and Date has whole seconds.
+				if skew := <-g.detected; (skew.Ahead+test.offset).Abs() > skew.Bound || skew.Measured != now.Add(test.took) {
+					t.Errorf("measured %+v, the apiserver is ahead by %s", skew, test.offset)
+				}
+			}
 			if held := g.Hold() != nil; held != test.held {
-				low, high, _ := g.Offset()
-				t.Errorf("held %v, want %v (offset %s to %s)", held, test.held, low, high)
+				low, high, _ := g.Ahead()
+				t.Errorf("held %v, want %v (ahead by %s to %s)", held, test.held, low, high)
 			}
 		})
 	}
@@ -57,7 +67,7 @@ func TestSkewHoldEndsAndSaysSo(t *testing.T) {
 func TestSkewNeedsADate(t *testing.T) {
 	g := &skewGuard{changed: func() {}}
 	g.observe(time.Now(), time.Now(), "")
-	if _, _, measured := g.Offset(); measured || g.Hold() != nil {
+	if _, _, measured := g.Ahead(); measured || g.Hold() != nil {
 		t.Error("an answer without a Date measures nothing")
 	}
 }

@@ -313,7 +313,7 @@ func observers(mgr ctrl.Manager, o Options, w *worlds, admitted *admissionGuard,
 			return "", false
 		},
 		Freshness:      fresh.Age,
-		ClockOffset:    skew.Offset,
+		ClockOffset:    skew.Ahead,
 		Chains:         w.heads,
 		HeldNamespaces: w.held,
 		Version:        o.Version,

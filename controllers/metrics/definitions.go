@@ -84,7 +84,7 @@ func Definitions() []Definition {
 		{Name: namespaceHeld, Type: Gauge, Labels: []string{"namespace", "reason"}, Help: "1 for each namespace in which nothing is decided, as this operator knows it. What to do for each reason: docs/runbooks."},
 		{Name: admissionHeld, Type: Gauge, Help: "1: the admission policies are not in force, and nothing is decided in any namespace. Install them: kubectl apply --server-side -k config/admission."},
 		{Name: freshnessAge, Type: Gauge, Help: "Seconds since the caches were last proved equal to the apiserver. From 10 on nothing is decided: look whether the apiserver answers."},
-		{Name: clockOffset, Type: Gauge, Help: "How far the clock of the apiserver is ahead of this machine's, as the middle of what was measured. Off by more than 2 nothing is decided: correct the time of the node."},
+		{Name: clockOffset, Type: Gauge, Help: "How far the clock of this machine is ahead of the apiserver's, as the middle of what was measured. Off by more than 2 nothing is decided: correct the time of the node."},
 		{Name: clockOffsetBound, Type: Gauge, Help: "How far the real offset of the clock can be from ctrlrun_clock_offset_seconds, either way."},
 		{Name: sinkDropped, Type: Counter, Labels: []string{"sink"}, Help: "Receipts and events that an export could not take. Nothing is lost in the cluster: write it again with kubectl ctrlrun receipts export."},
 		{Name: buildInfo, Type: Gauge, Labels: []string{"version"}, Help: "1, with the version of the operator. Two versions at once: a rollout goes on, or is stuck."},

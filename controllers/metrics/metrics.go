@@ -24,7 +24,7 @@ type Guards struct {
 	AdmissionHeld func() (reason string, held bool)
 	// Freshness is how long ago the caches were last proved equal to the apiserver.
 	Freshness func() time.Duration
-	// ClockOffset bounds how far the apiserver's clock is ahead of this machine's; measured is false before the first answer.
+	// ClockOffset bounds how far this machine's clock is ahead of the apiserver's; measured is false before the first answer.
 	ClockOffset func() (low, high time.Duration, measured bool)
 	// Chains gives the seq of the last receipt of each chain that is open.
 	Chains func() map[string]int64
