@@ -72,6 +72,7 @@ type admissionGuard struct {
 	record  string // that since stands for
 	missing string
 	from    time.Time // when it went missing
+	noticed time.Time // when the last gap was noticed, if this process saw it begin
 	// unproven: a probe was accepted, and none of all has been refused since.
 	unproven bool
 }
@@ -278,7 +279,14 @@ func (g *admissionGuard) look(ctx context.Context) error {
 
 func (g *admissionGuard) accept(since time.Time, record string) {
 	g.mu.Lock()
-	changed := g.missing != "" || !g.since.Equal(since)
+	moved := !g.since.Equal(since)
+	changed := g.missing != "" || moved
+	if moved {
+		g.noticed = time.Time{}
+		if !g.since.IsZero() && g.missing != "" {
+			g.noticed = g.from
+		}
+	}
 	g.since, g.record, g.missing, g.unproven = since, record, "", false
 	g.mu.Unlock()
 	if changed {
@@ -291,6 +299,13 @@ func (g *admissionGuard) Since() time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.since
+}
+
+// Noticed is when the gap was noticed that ended with Since; the zero time if no process that saw it is left.
+func (g *admissionGuard) Noticed() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.noticed
 }
 
 // Hold implements guard.

@@ -72,6 +72,8 @@ type pass struct {
 	effect *v1alpha1.Effect
 	holder *v1alpha1.Action
 	others map[string]*v1alpha1.Action // by uid: actions of a lost record's key
+	// over is when what the pass is about was over, if this pass made it so: stored times have whole seconds.
+	over time.Time
 	// quota is a write that a ResourceQuota refused in this pass.
 	quota *flow.Hold
 }
@@ -482,6 +484,9 @@ func (r *pass) writeAction(ctx context.Context, step flow.WriteAction) error {
 		return fmt.Errorf("%s: %w", step.Why, err)
 	}
 	ctrl.LoggerFrom(ctx).V(2).Info("Wrote action", "action", step.Name, "write", step.Why, "state", next.Status.State, "reason", next.Status.Reason)
+	if step.Why == flow.WhyEnd {
+		r.over = r.s.Now
+	}
 	r.tellAction(next, before, step)
 	switch {
 	case target == r.action:
@@ -556,6 +561,9 @@ func (r *pass) writeEffect(ctx context.Context, step flow.WriteEffect) error {
 		return fmt.Errorf("%s: %w", step.Why, err)
 	}
 	ctrl.LoggerFrom(ctx).V(2).Info("Wrote effect", "effect", step.Name, "write", step.Why, "state", next.Status.State, "attempt", next.Status.Attempt)
+	if step.Why != flow.WhyReserve && step.Why != flow.WhyRenew {
+		r.over = r.s.Now
+	}
 	r.worlds.observer.EffectWritten(observe.EffectWrite{Object: next, Before: before, After: step.Status, Why: step.Why, Time: r.clock.Now()})
 	r.setEffect(next, flow.Fresh)
 	return nil
@@ -618,6 +626,9 @@ func (r *pass) tellAction(next *v1alpha1.Action, before flow.Status, step flow.W
 
 // settled is when what the pass is about was over, the zero time if it is not known.
 func (r *pass) settled() time.Time {
+	if !r.over.IsZero() {
+		return r.over
+	}
 	if r.effect != nil && r.effect.Status != nil && r.s.Effect.Record != nil && (r.action == nil || r.action.Status.Execution != nil) {
 		return r.s.Effect.Record.Status.Transition
 	}

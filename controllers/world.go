@@ -206,7 +206,7 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 	if exists && l.Status != nil {
 		view.Recorded = &receipt.Link{Seq: l.Status.Seq, Hash: l.Status.Hash}
 		view.RecordedUID = string(l.Status.NamespaceUID)
-		o.epoch = l.Status.Epoch
+		o.epoch, o.accepted, o.acceptedTime = l.Status.Epoch, receipt.Link{}, time.Time{}
 		if a := l.Status.Accepted; a != nil {
 			o.accepted, o.acceptedTime = receipt.Link{Seq: a.Seq, Hash: a.Hash}, a.Time.Time
 		}
@@ -224,7 +224,9 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 	}
 	for i := range finished {
 		if t := finished[i].Status.FinishTime; t != nil && t.After(o.acceptedTime) {
-			view.HighestRef = max(view.HighestRef, finished[i].Status.ReceiptRef.Seq)
+			if ref := finished[i].Status.ReceiptRef; ref.Seq > view.HighestRef.Seq {
+				view.HighestRef = receipt.Link{Seq: ref.Seq, Hash: ref.Hash}
+			}
 		}
 	}
 	message, err := flow.CheckLedger(view)
@@ -507,7 +509,7 @@ func (w *worlds) audited(ctx context.Context, ns *corev1.Namespace, o *openChain
 		// Put on record before the Ledger says that it is over: if we die in between, it is found by its identity. No receipt
 		// of this gap was among those the audit read.
 		snapshot := flow.Snapshot{Now: w.clock.Now(), World: flow.World{ClusterID: w.clusterID, Namespace: namespace, NamespaceUID: string(ns.UID), Epoch: s.Epoch}}
-		if _, err := w.appendEvent(ctx, o, flow.GapDocument(snapshot, since, s.AdmissionSince.Time), last); err != nil {
+		if _, err := w.appendEvent(ctx, o, flow.GapDocument(snapshot, since, s.AdmissionSince.Time, w.admission.Noticed()), last); err != nil {
 			if errors.Is(err, ledger.ErrBroken) {
 				return w.broken(ctx, namespace, o, err)
 			}

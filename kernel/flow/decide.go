@@ -81,7 +81,7 @@ func (p *pass) hold(h Hold) Step {
 // statement answers for an action that nobody vouched for.
 func (p *pass) statement() Step {
 	if !p.a.Created.After(p.World.AdmissionSince) || p.a.Agent == "" {
-		return p.end(Blocked, decision.MadeWithoutAdmission, "This Action was created while the admission policies were not in force, so nobody can say who made it. Nothing was executed. Propose it again.")
+		return p.end(Blocked, decision.MadeWithoutAdmission, notVouched("This Action", p.World.AdmissionSince)+" Nothing was executed. Propose it again.")
 	}
 	return nil
 }

@@ -241,7 +241,7 @@ func judge(s Snapshot, record effect.Record, r Resolution) (reason, message stri
 	case r.EffectUID != record.UID, r.Attempt != status.Attempt, r.ActionType != status.ActionType && status.ActionType != "":
 		return "Mismatch", fmt.Sprintf("It names effect uid %s, attempt %d, type %q; the record is uid %s, attempt %d, type %q. Read the effect again: kubectl ctrlrun inspect --key %q", r.EffectUID, r.Attempt, r.ActionType, record.UID, status.Attempt, status.ActionType, record.Key)
 	case !r.Created.After(s.World.AdmissionSince):
-		return "MadeWithoutAdmission", "It was created while the admission policies were not in force, so nobody can say who made it. Make it again."
+		return "MadeWithoutAdmission", notVouched("It", s.World.AdmissionSince) + " Make it again."
 	case status.Holder != nil && (r.Resolver == status.Holder.Agent || (status.Holder.User != "" && r.Resolver == status.Holder.User)), r.Resolver == "":
 		return "SelfResolution", fmt.Sprintf("%s asked for this action and cannot say what became of it. Somebody else has to.", r.Resolver)
 	case r.State == effect.Failed && r.Evidence == "":
@@ -369,7 +369,13 @@ func tellHolder(s Snapshot, record effect.Record) Step {
 		return nil
 	}
 	status := a.Status
-	status.Resolved = &Resolved{Name: record.Status.Resolution.Name, Resolver: record.Status.Resolution.Resolver, State: record.Status.State}
+	by := record.Status.Resolution
+	status.Resolved = &Resolved{Name: by.Name, Resolver: by.Resolver, State: record.Status.State}
+	what := "it was not executed"
+	if record.Status.State == effect.Committed {
+		what = "it happened"
+	}
+	status.Message = clip(fmt.Sprintf("Nobody knew whether it happened (%s) until %s looked: %s. Resolution %s.", a.Reason, by.Resolver, what, by.Name))
 	return WriteAction{Name: a.Name, UID: a.UID, Status: status, Why: WhyResolved}
 }
 

@@ -343,7 +343,7 @@ func TestAWithdrawnClaimIsPassedOver(t *testing.T) {
 // fit again.
 func TestAHoldOfTheLedgerIsRemembered(t *testing.T) {
 	const held = "Receipt 9 is missing."
-	fits := flow.LedgerView{Namespace: "payments", NamespaceUID: "namespace", RecordedUID: "namespace", Recorded: linkAt(5), HighestRef: 3, At: stored}
+	fits := flow.LedgerView{Namespace: "payments", NamespaceUID: "namespace", RecordedUID: "namespace", Recorded: linkAt(5), HighestRef: *linkAt(3), At: stored}
 	for name, tc := range map[string]struct {
 		change func(*flow.LedgerView)
 		says   string

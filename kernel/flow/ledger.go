@@ -18,8 +18,8 @@ type LedgerView struct {
 	Held string
 	// Remembered is the head this process remembers; nil: it has not seen this chain yet.
 	Remembered *receipt.Link
-	// HighestRef is the highest seq the receiptRef of an Action names that finished in the present epoch.
-	HighestRef int64
+	// HighestRef is the receiptRef with the highest seq of the Actions that finished in the present epoch.
+	HighestRef receipt.Link
 
 	// At gives the receipt hash stored at a seq, "" if there is none. Seq 0 is asked for never.
 	At func(seq int64) (string, error)
@@ -39,7 +39,7 @@ func CheckLedger(v LedgerView) (hold string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if first != "" || v.HighestRef > 0 {
+		if first != "" || v.HighestRef.Seq > 0 {
 			return "The Ledger of this namespace is missing, but it has receipts or Actions that refer to some." + accept, nil
 		}
 		return "", nil
@@ -67,13 +67,16 @@ func CheckLedger(v LedgerView) (hold string, err error) {
 			return fmt.Sprintf("Receipt %d is another one than it was: %s, where %s is remembered.", head.Seq, hash, head.Hash) + accept, nil
 		}
 	}
-	if v.HighestRef > 0 {
-		hash, err := v.At(v.HighestRef)
+	if v.HighestRef.Seq > 0 {
+		hash, err := v.At(v.HighestRef.Seq)
 		if err != nil {
 			return "", err
 		}
 		if hash == "" {
-			return fmt.Sprintf("An Action refers to receipt %d, which is missing.", v.HighestRef) + accept, nil
+			return fmt.Sprintf("An Action refers to receipt %d, which is missing.", v.HighestRef.Seq) + accept, nil
+		}
+		if hash != v.HighestRef.Hash {
+			return fmt.Sprintf("An Action refers to receipt %s, where %s is another one.", v.HighestRef, hash) + accept, nil
 		}
 	}
 	return "", nil

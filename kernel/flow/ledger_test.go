@@ -31,13 +31,17 @@ func TestCheckLedger(t *testing.T) {
 		change func(*flow.LedgerView)
 		says   string // "" : it fits
 	}{
-		"it fits":                                             {nil, ""},
-		"a new chain":                                         {func(v *flow.LedgerView) { v.Recorded, v.Remembered, v.HighestRef, v.At = nil, nil, 0, empty }, ""},
-		"a new chain, its ledger written":                     {func(v *flow.LedgerView) { v.Recorded, v.Remembered, v.HighestRef, v.At = &genesis, nil, 0, empty }, ""},
+		"it fits": {nil, ""},
+		"a new chain": {func(v *flow.LedgerView) {
+			v.Recorded, v.Remembered, v.HighestRef, v.At = nil, nil, receipt.Link{}, empty
+		}, ""},
+		"a new chain, its ledger written": {func(v *flow.LedgerView) {
+			v.Recorded, v.Remembered, v.HighestRef, v.At = &genesis, nil, receipt.Link{}, empty
+		}, ""},
 		"longer than the ledger says":                         {func(v *flow.LedgerView) { v.Recorded = linkAt(2) }, ""},
 		"this process has not seen it":                        {func(v *flow.LedgerView) { v.Remembered = nil }, ""},
-		"no action refers to it":                              {func(v *flow.LedgerView) { v.HighestRef = 0 }, ""},
-		"no ledger, but receipts":                             {func(v *flow.LedgerView) { v.Recorded, v.Remembered, v.HighestRef = nil, nil, 0 }, "is missing"},
+		"no action refers to it":                              {func(v *flow.LedgerView) { v.HighestRef = receipt.Link{} }, ""},
+		"no ledger, but receipts":                             {func(v *flow.LedgerView) { v.Recorded, v.Remembered, v.HighestRef = nil, nil, receipt.Link{} }, "is missing"},
 		"no ledger, no receipts, but an action refers to one": {func(v *flow.LedgerView) { v.Recorded, v.Remembered, v.At = nil, nil, empty }, "is missing"},
 		"the ledger disappeared":                              {func(v *flow.LedgerView) { v.Recorded = nil }, "disappeared"},
 		"it was held, and nobody accepted":                    {func(v *flow.LedgerView) { v.Held = "held: kubectl ctrlrun ledger accept payments" }, "held"},
@@ -46,10 +50,11 @@ func TestCheckLedger(t *testing.T) {
 		"another receipt than the ledger says":                {func(v *flow.LedgerView) { v.Recorded = &receipt.Link{Seq: 4, Hash: hashAt(9)} }, "Receipt 4 is another one"},
 		"shorter than this process remembers":                 {func(v *flow.LedgerView) { v.Remembered = linkAt(7) }, "Receipt 7 is missing"},
 		"another receipt than this process remembers":         {func(v *flow.LedgerView) { v.Remembered = &receipt.Link{Seq: 5, Hash: hashAt(9)} }, "Receipt 5 is another one"},
-		"shorter than an action says":                         {func(v *flow.LedgerView) { v.HighestRef = 6 }, "refers to receipt 6"},
+		"another one than an action says":                     {func(v *flow.LedgerView) { v.HighestRef.Hash = "another" }, "refers to receipt 3:another"},
+		"shorter than an action says":                         {func(v *flow.LedgerView) { v.HighestRef = receipt.Link{Seq: 6, Hash: "another"} }, "refers to receipt 6"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := flow.LedgerView{Namespace: "payments", NamespaceUID: "namespace", RecordedUID: "namespace", Recorded: linkAt(4), Remembered: linkAt(5), HighestRef: 3, At: stored}
+			v := flow.LedgerView{Namespace: "payments", NamespaceUID: "namespace", RecordedUID: "namespace", Recorded: linkAt(4), Remembered: linkAt(5), HighestRef: *linkAt(3), At: stored}
 			if tc.change != nil {
 				tc.change(&v)
 			}

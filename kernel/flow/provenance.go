@@ -121,10 +121,13 @@ func RulesDue(s Snapshot, told RulesOnRecord, present []RulesObject) []receipt.D
 }
 
 // GapDocument is the receipt of a time in which the admission policies were not in force. What was stated before from does
-// not count; previous is what it was before.
-func GapDocument(s Snapshot, from, previous time.Time) receipt.Document {
+// not count; previous is what it was before, and noticed when an operator saw it, the zero time if that one is gone.
+func GapDocument(s Snapshot, from, previous, noticed time.Time) receipt.Document {
 	d := base(s, receipt.KindEvent, s.World.NamespaceUID, from.UnixMicro())
 	d.Event, d.Data = string(timeline.AdmissionGap), map[string]string{"admission_since": stamp(from), "previous_admission_since": stamp(previous)}
+	if !noticed.IsZero() {
+		d.Data["noticed"] = stamp(noticed)
+	}
 	return d
 }
 

@@ -136,14 +136,14 @@ func TestRulesDue(t *testing.T) {
 // What happened without an action has an identity that every operator computes alike, and a document its reader takes.
 func TestEventDocuments(t *testing.T) {
 	s := flow.Snapshot{Now: noon, World: aWorld()}
-	gap := flow.GapDocument(s, noon, noon.Add(-time.Hour))
+	gap := flow.GapDocument(s, noon, noon.Add(-time.Hour), noon.Add(-time.Minute))
 	skew := flow.SkewDocument(s, flow.Skew{Ahead: -3 * time.Second, Bound: 500 * time.Millisecond, Threshold: 2 * time.Second, Measured: noon})
 	for _, tc := range []struct {
 		document receipt.Document
 		kind     timeline.Type
 		data     map[string]string
 	}{
-		{gap, timeline.AdmissionGap, map[string]string{"admission_since": "2026-07-01T12:00:00.000Z", "previous_admission_since": "2026-07-01T11:00:00.000Z"}},
+		{gap, timeline.AdmissionGap, map[string]string{"admission_since": "2026-07-01T12:00:00.000Z", "previous_admission_since": "2026-07-01T11:00:00.000Z", "noticed": "2026-07-01T11:59:00.000Z"}},
 		{skew, timeline.ClockSkewDetected, map[string]string{
 			"skew_us": "-3000000", "bound_us": "500000", "threshold_us": "2000000", "direction": "behind", "measured_at": "2026-07-01T12:00:00.000Z"}},
 	} {

@@ -163,7 +163,12 @@ func findOut(s Snapshot) string {
 	if e == nil {
 		return "It has no effect key: nothing is blocked by it, and there is nothing to resolve. Find out what happened before it is proposed again."
 	}
-	return fmt.Sprintf("Find out what happened, then: kubectl ctrlrun resolve %s -n %s", e.Name, s.World.Namespace)
+	return "Find out what happened, then: " + howToResolve(e.Name, s.World.Namespace)
+}
+
+// howToResolve is the command for it, whole.
+func howToResolve(effectName, namespace string) string {
+	return fmt.Sprintf("kubectl ctrlrun resolve %s -n %s --committed --reason ..., or --not-executed --reason ... --evidence URL", effectName, namespace)
 }
 
 // endingOf is how the attempt ended, as its record says.

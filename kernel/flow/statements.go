@@ -84,7 +84,7 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 	case approval.DuplicateApprover:
 		return refused(string(refusal), "%s has approved it already; one person counts once.", answer.Approver)
 	case approval.MadeWithoutAdmission:
-		return refused(string(refusal), "It was created while the admission policies were not in force, so nobody can say who made it. Make it again.")
+		return refused(string(refusal), "%s Make it again.", notVouched("It", admissionSince))
 	default:
 		return refused(string(refusal), "It does not count.")
 	}
@@ -113,6 +113,12 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 		return Verdict{} // the action's pass has yet to count, and the policy may ask for this one too
 	}
 	return refused("NotRequired", "%d of %d people had approved it already.", len(tally.Approved), q.Required)
+}
+
+// notVouched says why a statement does not count that is not newer than admissionSince. It may have been made before the gap:
+// what was said then cannot be told from what was forged in it.
+func notVouched(what string, admissionSince time.Time) string {
+	return fmt.Sprintf("%s was created before %s, from when on statements count again: the admission policies had been away or were other ones, so nobody can vouch for what was made until then.", what, admissionSince.UTC().Format(time.RFC3339))
 }
 
 func describe(kind, hash string, key *string) string {
@@ -146,7 +152,7 @@ func JudgeClaim(a *Action, c Claim, admissionSince time.Time) Verdict {
 	case "Withdrawn":
 		return refused(reason, "Its own process has said that it will not execute. Claim again.")
 	case "MadeWithoutAdmission":
-		return refused(reason, "It was created while the admission policies were not in force. Claim again.")
+		return refused(reason, "%s Claim again.", notVouched("It", admissionSince))
 	case "Expired":
 		return refused(reason, "It came after %s, when %s could not be claimed any more.", a.ClaimExpiration.UTC().Format(time.RFC3339), a.Name)
 	case "NotClaimable":

@@ -141,11 +141,7 @@ func (t *telling) admitted() {
 	attempt := ""
 	if e := t.after.Effect; e != nil && e.Attempt > 0 {
 		attempt = strconv.FormatInt(e.Attempt, 10)
-		at := t.s.Now
-		if r := t.s.Effect.Record; r != nil && r.Status != nil && !r.Status.Transition.IsZero() {
-			at = r.Status.Transition
-		}
-		t.addAt(at, timeline.EffectReserved, map[string]string{"effect_key": e.Key, "attempt": attempt})
+		t.add(timeline.EffectReserved, map[string]string{"effect_key": e.Key, "attempt": attempt})
 	}
 	if x.Mode == AgentMode {
 		t.add(timeline.ExecutionStarted, map[string]string{"claim_id": x.ClaimID, "attempt": attempt})

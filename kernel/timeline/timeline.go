@@ -70,8 +70,8 @@ const (
 	SettingsInForce Type = "SETTINGS_IN_FORCE"
 	// SettingsRemoved: the settings are gone, so that the defaults hold; data: name, rules_hash.
 	SettingsRemoved Type = "SETTINGS_REMOVED"
-	// AdmissionGap: the admission policies were away, or different; data: admission_since, previous_admission_since. What was stated before
-	// admission_since does not count.
+	// AdmissionGap: the admission policies were away, or different; data: admission_since, previous_admission_since,
+	// noticed. What was stated before admission_since does not count.
 	AdmissionGap Type = "ADMISSION_GAP"
 	// ClockSkewDetected: the operator's clock is too far from the apiserver's; data: skew_us, bound_us, threshold_us, direction,
 	// measured_at.

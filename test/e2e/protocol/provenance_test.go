@@ -126,7 +126,8 @@ var _ = Describe("By what was decided", Serial, func() {
 		Eventually(func() []receipt.Document { return s.events(timeline.AdmissionGap) }).Should(HaveLen(1))
 		gap := s.events(timeline.AdmissionGap)[0]
 		Expect(gap.Data["admission_since"]).To(Equal(counting.UTC().Format(receipt.TimeLayout)))
-		Expect(gap.Data["previous_admission_since"] < gap.Data["admission_since"]).To(BeTrue())
+		Expect(gap.Data["previous_admission_since"] < gap.Data["noticed"]).To(BeTrue())
+		Expect(gap.Data["noticed"] < gap.Data["admission_since"]).To(BeTrue())
 
 		By("the next operator, which was not there")
 		withoutOperator()
