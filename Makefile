@@ -29,8 +29,8 @@ demo: build ## Run the four stories on a real Kubernetes API and check every cou
 	@$(ASSETS); $(GO) run ./test/demo
 
 .PHONY: up
-up: build ## Start a control plane with the operator on loopback and leave it running
-	@$(ASSETS); bin/ctrlrun-local up
+up: build ## Start a control plane with the operator on loopback and leave it running; ARGS: flags of the operator
+	@$(ASSETS); bin/ctrlrun-local up $(ARGS)
 
 .PHONY: down
 down: ## Stop what `make up` started, and nothing else
@@ -104,8 +104,8 @@ install: ## Install into the cluster of the current kube context, with the image
 	@KUBECTL="$(KUBECTL)" hack/install.sh "$(IMG)"
 
 .PHONY: run
-run: ## Run the operator here, against the cluster of the current kube context
-	$(GO) run ./cmd/ctrlrun-operator --namespace=ctrlrun-system --metrics-bind-address=127.0.0.1:8080 --health-probe-bind-address=127.0.0.1:8081
+run: ## Run the operator here, against the cluster of the current kube context; ARGS: more flags
+	$(GO) run ./cmd/ctrlrun-operator --namespace=ctrlrun-system --metrics-bind-address=127.0.0.1:8080 --health-probe-bind-address=127.0.0.1:8081 $(ARGS)
 
 .PHONY: help
 help: ## Show this list

@@ -1,5 +1,6 @@
 // Command local keeps a Kubernetes API with ctrlrun on it running on loopback, for trying the product with one's own
-// kubectl: `local up` starts it in the background and prints what to try, `local down` stops exactly what was started.
+// kubectl: `local up` starts it in the background and prints what to try, `local down` stops exactly what was started. Flags
+// behind `up` are the operator's.
 //
 // In the background runs this same program as `local serve`. It is the parent of etcd, kube-apiserver and the operator,
 // and stops them when it is asked to. What it started is also written down, with start times, so that `down` finds the
@@ -10,9 +11,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"ctrlrun.dev/operator/test/testenv/assets"
@@ -33,17 +36,15 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	p := newPlace(root)
-	if len(args) == 1 {
-		switch args[0] {
-		case "up":
-			return up(ctx, p)
-		case "down":
-			return down(p)
-		case "serve":
-			return serve(ctx, p)
-		}
+	switch {
+	case len(args) > 0 && args[0] == "up":
+		return up(ctx, p, args[1:])
+	case len(args) == 1 && args[0] == "down":
+		return down(p)
+	case len(args) == 1 && args[0] == "serve":
+		return serve(ctx, p)
 	}
-	return errors.New("usage: local up|down")
+	return errors.New("usage: local up [OPERATOR-FLAG...], or local down")
 }
 
 // place is where everything that `up` makes is kept.
@@ -66,16 +67,41 @@ func (p place) kubeconfig(role string) string {
 	return filepath.Join(p.dir, role+".kubeconfig")
 }
 
-// ready is the file that exists once all is up. It holds the URL of the apiserver and the directory of the binaries.
+// ready is the file that exists once all is up. It holds the URL of the apiserver, the directory of the binaries, and the URL
+// of the metrics.
 func (p place) ready() string { return filepath.Join(p.run, "ready") }
 
-// sayReady writes the file under another name first: a reader that finds it finds all of it.
-func (p place) sayReady(server, binaries string) error {
-	tmp := p.ready() + ".tmp"
-	if err := os.WriteFile(tmp, []byte(server+"\n"+binaries+"\n"), 0o600); err != nil {
+// flags is the file with the flags of the operator, one a line.
+func (p place) flags() string { return filepath.Join(p.run, "flags") }
+
+// restarted is the file that says how starting the operator again ended: why it failed, or nothing.
+func (p place) restarted() string { return filepath.Join(p.run, "restarted") }
+
+// say writes a file under another name first: a reader that finds it finds all of it.
+func say(file string, lines ...string) error {
+	text := strings.Join(lines, "\n")
+	if err := os.WriteFile(file+".tmp", []byte(text), 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, p.ready())
+	return os.Rename(file+".tmp", file)
+}
+
+// said reads what say wrote. A file that is not there has no lines.
+func said(file string) ([]string, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
+		return nil, nil
+	}
+	return strings.Split(string(data), "\n"), err
 }
 
 func (p place) log() string { return filepath.Join(p.run, "local.log") }
+
+func (p place) operatorLog() string { return filepath.Join(p.run, operatorName+".log") }
+
+// end of a log, as far as somebody wants to read it.
+func end(log string, lines int) string {
+	data, _ := os.ReadFile(log) // of one that is not there, nothing
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -22,7 +22,10 @@ type process struct {
 	Start string `json:"start"`
 }
 
-const supervisor = "supervisor"
+const (
+	supervisor   = "supervisor"
+	operatorName = "ctrlrun-operator"
+)
 
 func (p place) pids() string { return filepath.Join(p.run, "pids") }
 

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -23,25 +27,34 @@ import (
 const (
 	namespace = "payments"
 	admin     = "admin"
+	viewer    = "ctrlrun-viewer"
 )
 
-// people are the users that get a kubeconfig. What they may do comes from config/samples/roles, as a team would have it; one
-// right of each shows that the apiserver has taken these roles up.
+// restart asks the supervisor to start the operator again, with the flags that are written down now.
+const restart = syscall.SIGUSR1
+
+// people are the users that get a kubeconfig. What they may do comes from config/samples/roles, as a team would have it, and
+// from a ClusterRole that they have in the whole cluster; one right of each shows that the apiserver has taken these up.
 var people = []struct {
-	role     string
-	user     testenv.User
-	mayVerb  string
-	resource string
-	name     string
+	role       string
+	user       testenv.User
+	everywhere string
+	mayVerb    string
+	resource   string
+	name       string
 }{
-	{"agent", testenv.ServiceAccountUser(namespace, "refund-agent"), "create", "actions", ""},
-	{"approver", testenv.User{Name: "alice@example.com", Groups: []string{"refund-approvers"}}, "approve", "actiontypes", "stripe.*"},
-	{"resolver", testenv.User{Name: "rosa@example.com", Groups: []string{"on-call"}}, "resolve", "actiontypes", "stripe.*"},
+	{"agent", testenv.ServiceAccountUser(namespace, "refund-agent"), "", "create", "actions", ""},
+	{"approver", testenv.User{Name: "alice@example.com", Groups: []string{"refund-approvers"}}, "", "approve", "actiontypes", "stripe.*"},
+	{"resolver", testenv.User{Name: "rosa@example.com", Groups: []string{"on-call"}}, viewer, "resolve", "actiontypes", "stripe.*"},
+	{"auditor", testenv.User{Name: "audrey@example.com", Groups: []string{"auditors"}}, viewer, "list", "receipts", ""},
 }
 
 // serve runs everything until it is asked to stop. Its output is the log.
 func serve(ctx context.Context, p place) (err error) {
 	ctrllog.SetLogger(klog.Background())
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, restart)
+	defer signal.Stop(again)
 	env, err := testenv.Start(ctx, testenv.Options{Dir: p.run})
 	if err != nil {
 		return err
@@ -60,45 +73,90 @@ func serve(ctx context.Context, p place) (err error) {
 			return err
 		}
 	}
-	operator, err := env.StartOperatorProcess("--v=1")
+	operator, err := startOperator(ctx, env, p)
 	if err != nil {
 		return err
 	}
-	if err := p.record("ctrlrun-operator", operator.PID()); err != nil {
+	if err := prepare(ctx, env, p); err != nil {
 		return err
 	}
-	if err := prepare(ctx, env, p, operator); err != nil {
+	if err := p.sayReady(env, operator); err != nil {
 		return err
 	}
-	if err := p.sayReady(env.AdminConfig().Host, env.Assets); err != nil {
-		return err
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-operator.Done():
-		// The control plane stays, so that one can look at what happened.
-		fmt.Fprintln(os.Stderr, "the operator ended; see", filepath.Join(p.run, "ctrlrun-operator.log"))
-		<-ctx.Done()
-		return nil
+	for ended := operator.Done(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+			// The control plane stays, so that one can look at what happened.
+			fmt.Fprintln(os.Stderr, "the operator ended; see", p.operatorLog())
+			ended = nil
+		case <-again:
+			if err := operator.Stop(); err != nil {
+				fmt.Fprintln(os.Stderr, "stopping the operator:", err)
+			}
+			next, err := startOperator(ctx, env, p)
+			if err == nil {
+				operator, ended = next, next.Done()
+				err = p.sayReady(env, operator)
+			}
+			result := ""
+			if err != nil {
+				result = err.Error()
+				fmt.Fprintln(os.Stderr, "starting the operator again:", err)
+			}
+			if err := say(p.restarted(), result); err != nil {
+				return err
+			}
+		}
 	}
 }
 
-// prepare makes the namespace, its policy and its people, and returns when an agent can act.
-func prepare(ctx context.Context, env *testenv.Environment, p place, operator *testenv.OperatorProcess) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+// startOperator starts the operator with the flags that are written down, and returns when it is ready.
+func startOperator(ctx context.Context, env *testenv.Environment, p place) (*testenv.OperatorProcess, error) {
+	flags, err := said(p.flags())
+	if err != nil {
+		return nil, err
+	}
+	operator, err := env.StartOperatorProcess(append([]string{"--v=1"}, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.record(operatorName, operator.PID()); err != nil {
+		return nil, errors.Join(err, operator.Stop())
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := operator.WaitReady(ctx); err != nil {
-		return err
+		return nil, fmt.Errorf("%w; its log ends with: %s", errors.Join(err, operator.Stop()), end(p.operatorLog(), 1))
 	}
+	return operator, nil
+}
+
+func (p place) sayReady(env *testenv.Environment, operator *testenv.OperatorProcess) error {
+	return say(p.ready(), env.AdminConfig().Host, env.Assets, operator.Metrics)
+}
+
+// prepare makes the namespace, its policy and its people, and returns when an agent can act.
+func prepare(ctx context.Context, env *testenv.Environment, p place) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if err := env.Admin().Create(ctx, ns); err != nil {
 		return err
 	}
-	if err := env.Apply(ctx, filepath.Join("config", "samples")); err != nil {
+	if err := testenv.WriteKubeconfig(p.kubeconfig(admin), env.AdminConfig(), admin, namespace); err != nil {
+		return err
+	}
+	if err := applySamples(ctx, env, p); err != nil {
 		return err
 	}
 	for _, one := range people {
+		if one.everywhere != "" {
+			if err := env.Grant(ctx, "", one.everywhere, one.user); err != nil {
+				return err
+			}
+		}
 		right := authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: one.mayVerb, Group: v1alpha1.GroupVersion.Group, Resource: one.resource, Name: one.name,
 		}
@@ -109,13 +167,21 @@ func prepare(ctx context.Context, env *testenv.Environment, p place, operator *t
 			return err
 		}
 	}
-	if err := testenv.WriteKubeconfig(p.kubeconfig(admin), env.AdminConfig(), admin, namespace); err != nil {
-		return err
-	}
 	if err := waitForPolicy(ctx, env); err != nil {
 		return err
 	}
 	return env.WaitForAdmission(ctx)
+}
+
+// applySamples applies them as a user would. They are the field manager's who applies, so that an edited copy can be applied
+// with the same command and is no conflict.
+func applySamples(ctx context.Context, env *testenv.Environment, p place) error {
+	cmd := exec.CommandContext(ctx, env.Kubectl(), "--kubeconfig="+p.kubeconfig(admin),
+		"apply", "--server-side", "-k", filepath.Join(p.root, "config", "samples"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("applying config/samples: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
 }
 
 func waitForPolicy(ctx context.Context, env *testenv.Environment) error {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"text/template"
@@ -21,15 +22,17 @@ const (
 	stopTimeout = 90 * time.Second
 )
 
-func up(ctx context.Context, p place) error {
+func up(ctx context.Context, p place, flags []string) error {
+	if err := checkFlags(flags); err != nil {
+		return err
+	}
 	running, err := p.recorded()
 	if err != nil {
 		return err
 	}
 	if len(running) > 0 && running[0].Name == supervisor {
 		if _, err := os.Stat(p.ready()); err == nil {
-			fmt.Println("It is running already; `make down` first gives a fresh one.")
-			return p.explain()
+			return p.upAlready(ctx, running, flags)
 		}
 	}
 	// What is left of an earlier one, if anything.
@@ -40,6 +43,9 @@ func up(ctx context.Context, p place) error {
 		return err
 	}
 	if err := os.MkdirAll(p.run, 0o700); err != nil {
+		return err
+	}
+	if err := say(p.flags(), flags...); err != nil {
 		return err
 	}
 	log, err := os.Create(p.log())
@@ -72,6 +78,82 @@ func up(ctx context.Context, p place) error {
 	return p.explain()
 }
 
+// chosen are the flags of the operator that are not free here.
+var chosen = []string{"--kubeconfig", "--namespace", "--health-probe-bind-address", "--metrics-bind-address"}
+
+func checkFlags(flags []string) error {
+	for _, flag := range flags {
+		name, _, _ := strings.Cut(flag, "=")
+		if slices.Contains(chosen, name) {
+			return fmt.Errorf("%s is chosen by `make up`: leave it out; addresses are printed", name)
+		}
+		if strings.Contains(flag, "\n") {
+			return fmt.Errorf("a flag cannot have a line end: %q", flag)
+		}
+	}
+	return nil
+}
+
+// upAlready starts the operator again if it has ended or is to have other flags. The control plane and all that is in it stay.
+func (p place) upAlready(ctx context.Context, running []process, flags []string) error {
+	before, err := said(p.flags())
+	if err != nil {
+		return err
+	}
+	alive := slices.ContainsFunc(running, func(one process) bool { return one.Name == operatorName })
+	if len(flags) == 0 {
+		flags = before
+	}
+	switch {
+	case alive && slices.Equal(flags, before):
+		fmt.Println("It is running already; `make down` first gives a fresh one.")
+		return p.explain()
+	case alive:
+		fmt.Printf("It is running already. Starting its operator again, with %s ...\n", strings.Join(flags, " "))
+	default:
+		fmt.Printf("It is running, but its operator has ended; see %s. Starting it again ...\n", p.operatorLog())
+		fmt.Println("If it was killed, nothing is decided until its lease is over, at most 30 seconds.")
+	}
+	if err := say(p.flags(), flags...); err != nil {
+		return err
+	}
+	if err := os.Remove(p.restarted()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := running[0]
+	if err := syscall.Kill(parent.PID, restart); err != nil {
+		return fmt.Errorf("asking %s (process %d) to start the operator: %w", parent.Name, parent.PID, err)
+	}
+	if err := p.waitRestarted(ctx, parent); err != nil {
+		return err
+	}
+	return p.explain()
+}
+
+func (p place) waitRestarted(ctx context.Context, parent process) error {
+	timeout := time.After(startTimeout)
+	for {
+		result, err := os.ReadFile(p.restarted())
+		switch {
+		case err == nil && len(result) > 0:
+			return fmt.Errorf("the operator did not start: %s\nthe control plane is still there; `make up` tries again with these flags, or with others that you give", result)
+		case err == nil:
+			return nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		case !parent.running():
+			return fmt.Errorf("%s (process %d) ended; the logs are in %s", parent.Name, parent.PID, p.run)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.New("interrupted")
+		case <-timeout:
+			return fmt.Errorf("the operator is not ready after %s; the logs are in %s", startTimeout, p.run)
+		}
+	}
+}
+
 // waitReady returns when the supervisor says that all is up, and fails with the end of its log if it ends first.
 func (p place) waitReady(ctx context.Context, ended <-chan error) error {
 	timeout := time.After(startTimeout)
@@ -88,10 +170,7 @@ func (p place) waitReady(ctx context.Context, ended <-chan error) error {
 		case <-timeout:
 			return fmt.Errorf("not up after %s; the logs are in %s", startTimeout, p.run)
 		case err := <-ended:
-			log, _ := os.ReadFile(p.log())
-			lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-			return fmt.Errorf("it did not start (%w); the logs are in %s, the last lines say:\n%s",
-				err, p.run, strings.Join(lines[max(0, len(lines)-10):], "\n"))
+			return fmt.Errorf("it did not start (%w); the logs are in %s, the last lines say:\n%s", err, p.run, end(p.log(), 10))
 		}
 	}
 }
@@ -176,22 +255,30 @@ A command that dies leaves an effect that nobody may try again until somebody ha
   KUBECONFIG={{.Dir}}/resolver.kubeconfig kubectl ctrlrun resolve --key refund:txn_3 \
     --not-executed --reason "the command does nothing" --evidence https://example.com/log
 
-What happened, and the proof:
+What happened, and the proof, as an auditor, who sees everything and changes nothing:
 
-  kubectl get ctrlrun
-  kubectl ctrlrun receipts verify
+  KUBECONFIG={{.Dir}}/auditor.kubeconfig kubectl get ctrlrun
+  KUBECONFIG={{.Dir}}/auditor.kubeconfig kubectl ctrlrun receipts verify
 
+Other rules: edit config/samples/policies/payments.yaml, then
+
+  kubectl apply --server-side -f config/samples/policies/payments.yaml
+
+Metrics of the operator: {{.Metrics}}
+Its flags, with what is in the cluster left as it is: make up ARGS="--export=dir:/tmp/ctrlrun-export"
 Logs are in {{.Logs}}. Stop it with: make down
 `))
 
 // explain prints what to try.
 func (p place) explain() error {
-	data, err := os.ReadFile(p.ready())
+	ready, err := said(p.ready())
 	if err != nil {
 		return err
 	}
-	server, binaries, _ := strings.Cut(strings.TrimSpace(string(data)), "\n")
+	if len(ready) != 3 {
+		return fmt.Errorf("%s has %d lines, want 3: `make down`, and start it again", p.ready(), len(ready))
+	}
 	return explanation.Execute(os.Stdout, map[string]string{
-		"Server": server, "Assets": binaries, "Dir": p.dir, "Logs": p.run, "Bin": filepath.Join(p.root, "bin"),
+		"Server": ready[0], "Assets": ready[1], "Metrics": ready[2], "Dir": p.dir, "Logs": p.run, "Bin": filepath.Join(p.root, "bin"),
 	})
 }
