@@ -34,7 +34,7 @@
 //   - link_broken: prev_hash is not the hash of the receipt before. Also two intact receipts at one seq, since a chain
 //     has one, and a receipt at the start of a partial file that is not the one named.
 //   - missing: no receipt has this seq, but a later one exists.
-//   - head_mismatch: the last receipt is not the head that was given, in seq or in hash.
+//   - head_mismatch: the chain does not contain the head that was given: it ends before, or has another hash there.
 //   - unchained: receipts without a seq. They are counted, and never pass.
 //   - hash_missing: a receipt without a stored hash. Nothing vouches for its content but the link of the next one.
 //

@@ -25,16 +25,17 @@ const maxNamedUnread = 1000
 
 // Break is one thing that is wrong with a chain, and where. Seq is 0 for Unchained, which has no place.
 type Break struct {
-	Name   string
-	Seq    int64
-	Detail string // for people
+	Name    string
+	Seq     int64
+	Through int64  // of one Missing that stands for a whole gap: the last receipt of it; else 0
+	Detail  string // for people
 }
 
 // Verdict is the judgement over a whole verification.
 type Verdict string
 
 const (
-	// Intact: no break, and if a head was given, it is the last receipt.
+	// Intact: no break, and if a head was given, the chain contains it.
 	Intact Verdict = "intact"
 	// Broken: there is at least one break.
 	Broken Verdict = "broken"
@@ -64,7 +65,8 @@ type Options struct {
 	// From is the receipt after which a partial file begins. Receipts up to it are checked for their own content only,
 	// and the one at From itself must be the one named. The zero Link is Start.
 	From Link
-	// Head is the last receipt as noted somewhere else. Without it, receipts cut off at the end cannot be missed.
+	// Head is a receipt that once was the last one, as noted somewhere else. The chain has to contain it and may go on after
+	// it, as every chain does. Without it, receipts cut off at the end cannot be missed.
 	Head *Link
 	// Each, if it is set, takes every break as soon as it is found, by seq. Report then has only those that can be said at
 	// the end, HeadMismatch and Unchained, and memory does not grow with what is wrong.
@@ -154,6 +156,7 @@ func NewVerifier(opts Options) *Verifier {
 	return &Verifier{
 		from:     from,
 		head:     opts.Head,
+		passed:   opts.Head != nil && *opts.Head == from,
 		each:     opts.Each,
 		here:     place{rows: map[row]struct{}{}, hashes: map[string]struct{}{}},
 		linkable: map[string]struct{}{from.Hash: {}},
@@ -217,7 +220,8 @@ func (v *Verifier) advance(seq int64) {
 	for absent := end.Seq + 1; absent < seq; absent++ {
 		more := seq - 1 - absent
 		if v.named++; v.named >= maxNamedMissing && more > 0 {
-			v.report(Missing, absent, "there is no receipt %d, nor the %d after it up to %d", absent, more, seq-1)
+			v.add(Break{Name: Missing, Seq: absent, Through: seq - 1,
+				Detail: fmt.Sprintf("there is no receipt %d, nor the %d after it up to %d", absent, more, seq-1)})
 			return
 		}
 		v.report(Missing, absent, "there is no receipt %d", absent)
@@ -279,7 +283,10 @@ func (v *Verifier) report(name string, seq int64, format string, args ...any) {
 		}
 		v.said = append(v.said, name)
 	}
-	b := Break{Name: name, Seq: seq, Detail: fmt.Sprintf(format, args...)}
+	v.add(Break{Name: name, Seq: seq, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (v *Verifier) add(b Break) {
 	v.reported++
 	if v.each != nil {
 		v.each(b)
@@ -319,19 +326,17 @@ func (v *Verifier) Report() Report {
 	return r
 }
 
-// headMismatch says how the end of the chain differs from the head that was given; "" if it does not.
+// headMismatch says how the chain contradicts the head that was given; "" if it contains it.
 func (v *Verifier) headMismatch(end Link) string {
 	switch {
-	case v.head == nil:
+	case v.head == nil, v.passed:
 		return ""
 	case end.Seq < v.head.Seq:
 		return fmt.Sprintf("the chain ends with receipt %d, before the head %s", end.Seq, v.head)
-	case end.Seq > v.head.Seq && v.passed:
-		return fmt.Sprintf("the chain contains the head %s, but goes on to receipt %d", v.head, end.Seq)
-	case end.Seq > v.head.Seq:
-		return fmt.Sprintf("the chain does not contain the head %s, and ends with receipt %d", v.head, end.Seq)
-	case v.passed, end.Hash == v.head.Hash:
-		return ""
+	case v.head.Seq < v.from.Seq:
+		return fmt.Sprintf("the chain is verified from receipt %d on, and the head %s is before it", v.from.Seq+1, v.head)
+	case v.head.Seq == end.Seq:
+		return fmt.Sprintf("the last receipt has the hash %q, the head is %s", end.Hash, v.head)
 	}
-	return fmt.Sprintf("the last receipt has the hash %q, the head is %s", end.Hash, v.head)
+	return fmt.Sprintf("receipt %d is not the one of the head %s; the chain goes on to receipt %d", v.head.Seq, v.head, end.Seq)
 }

@@ -77,6 +77,9 @@ func TestVerify(t *testing.T) {
 		"a chain is intact":                   {whole, Options{}, nil, Intact},
 		"an empty chain is intact":            {nil, Options{}, nil, Intact},
 		"an empty chain has the genesis head": {nil, Options{Head: head(Start())}, nil, Intact},
+		"the head was noted earlier":          {whole, Options{Head: head(whole[3].Link())}, nil, Intact},
+		"the head was noted at the beginning": {whole, Options{Head: head(whole[0].Link())}, nil, Intact},
+		"noted before there was any receipt":  {whole, Options{Head: head(Start())}, nil, Intact},
 		"with its head":                       {whole, Options{Head: head(whole[5].Link())}, nil, Intact},
 		"truncation is not visible by itself": {whole[:4], Options{}, nil, Intact},
 		"order is by seq, not by line":        {[]Entry{whole[3], whole[0], whole[5], whole[1], whole[2], whole[4]}, Options{}, nil, Intact},
@@ -148,8 +151,11 @@ func TestVerify(t *testing.T) {
 		"cut off, and altered":           {replace(altered(t, whole[2], set("decision", "allow")))[:4], Options{Head: head(whole[5].Link())}, []string{"content_altered 3", "head_mismatch 6"}, Broken},
 		"a head with another hash":       {whole, Options{Head: head(Link{6, wrong})}, []string{"head_mismatch 6"}, Broken},
 		"a head with another seq":        {whole, Options{Head: head(Link{5, whole[5].Hash})}, []string{"head_mismatch 5"}, Broken},
-		"a chain longer than the head":   {whole, Options{Head: head(whole[3].Link())}, []string{"head_mismatch 4"}, Broken},
-		"the genesis head of a chain":    {whole, Options{Head: head(Start())}, []string{"head_mismatch 0"}, Broken},
+		"a head of another seq's hash":   {whole, Options{Head: head(Link{3, whole[1].Hash})}, []string{"head_mismatch 3"}, Broken},
+		"a seq after the end, any hash":  {whole, Options{Head: head(Link{7, whole[5].Hash})}, []string{"head_mismatch 7"}, Short},
+		"a head of genesis, made up":     {whole, Options{Head: head(Link{0, wrong})}, []string{"head_mismatch 0"}, Broken},
+		"the head's receipt is missing":  {without(3), Options{Head: head(whole[2].Link())}, []string{"missing 3", "link_broken 4", "head_mismatch 3"}, Broken},
+		"written anew after a head":      {append(slices.Clone(whole[:2]), other...), Options{Head: head(whole[3].Link())}, []string{"head_mismatch 4"}, Broken},
 
 		"two contents swapped, seq and hash beside them left": {
 			replace(Entry{2, whole[1].Hash, whole[2].Document}, Entry{3, whole[2].Hash, whole[1].Document}), Options{},
@@ -213,6 +219,9 @@ func TestVerify(t *testing.T) {
 		"a start that is another in the file": {
 			whole[:3], Options{From: Link{3, wrong}}, []string{"link_broken 3"}, Broken,
 		},
+		"the head is the start":                 {whole[3:], Options{From: whole[2].Link(), Head: head(whole[2].Link())}, nil, Intact},
+		"the start has another hash than head":  {whole[3:], Options{From: whole[2].Link(), Head: head(Link{3, wrong})}, []string{"head_mismatch 3"}, Broken},
+		"a head between start and end":          {whole[2:], Options{From: whole[1].Link(), Head: head(whole[3].Link())}, nil, Intact},
 		"nothing after the start":               {nil, Options{From: whole[5].Link(), Head: head(whole[5].Link())}, nil, Intact},
 		"nothing after the start, another head": {nil, Options{From: Link{6, wrong}, Head: head(whole[5].Link())}, []string{"head_mismatch 6"}, Broken},
 		"a head before the start":               {whole[3:], Options{From: whole[2].Link(), Head: head(whole[1].Link())}, []string{"head_mismatch 2"}, Broken},

@@ -29,11 +29,27 @@ func (a *app) verifyCluster(ctx context.Context, s *session, v verifying) error 
 			return exit.Errorf(exit.Usage, "the chain is that of namespace %s; for %s give -n %s, or -A", s.Namespace(), name, name)
 		}
 	}
+	if err := s.chainMayExist(ctx); err != nil {
+		return err
+	}
 	report, err := a.verifyChain(ctx, s, s.Namespace(), v, "")
 	if err != nil {
 		return err
 	}
 	return a.reportVerification(report)
+}
+
+// chainMayExist refuses a namespace that does not exist: its chain would be empty, and intact. One that was deleted is known by
+// its Ledger, and what that misses is reported.
+func (s *session) chainMayExist(ctx context.Context) error {
+	gone := s.namespaceThere(ctx)
+	if gone == nil {
+		return nil
+	}
+	if ledger, err := s.ledger(ctx); err == nil && ledger != nil && headOf(ledger).Seq > 0 {
+		return nil
+	}
+	return exit.With(exit.Usage, fmt.Errorf("nothing was verified: %w", gone))
 }
 
 func (a *app) verifyAll(ctx context.Context, s *session, v verifying) error {
@@ -119,7 +135,8 @@ type walk struct {
 func (a *app) verifyChain(ctx context.Context, s *session, namespace string, v verifying, label string) (receipt.Report, error) {
 	w := &walk{app: a, session: s, namespace: namespace, spool: newSpool(), found: map[int64]string{0: receipt.Genesis}}
 	defer w.spool.close()
-	opts := receipt.Options{Each: func(b receipt.Break) { a.printBreak(b, label) }}
+	printer := a.breakPrinter(label)
+	opts := receipt.Options{Each: printer.add}
 	heads := map[string]receipt.Link{}
 	if head, given := v.heads.forOne(namespace); given {
 		heads["the head that was given"] = *head
@@ -156,6 +173,7 @@ func (a *app) verifyChain(ctx context.Context, s *session, namespace string, v v
 	if err := w.spool.each(func(r spooled) error { return verifier.AddDigest(r.digest) }); err != nil {
 		return receipt.Report{}, err
 	}
+	printer.flush()
 	if len(w.unseen) > 0 {
 		a.note("not visible to you, and so not checked: %s", strings.Join(w.unseen, ", "))
 	}

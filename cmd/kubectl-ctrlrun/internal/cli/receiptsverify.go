@@ -24,7 +24,7 @@ break is printed as "name seq":
   content_altered   the document does not have the stored hash, or says another seq
   link_broken       prev_hash is not the hash of the receipt before; or two receipts at one seq
   missing           there is a later receipt, but not this one
-  head_mismatch     the last receipt is not the head that was given, or the Ledger's head is not in the chain
+  head_mismatch     the head that was given, or the Ledger's, is not in the chain: it ends before, or has another hash there
   unchained         receipts without a seq, or of none of several chains
   hash_missing      a receipt without a stored hash
 
@@ -40,14 +40,18 @@ The operator goes on working meanwhile: what may only be on its way is read agai
 read is not checked, and a note on stderr says so. A receipt of a newer schema or kind verifies by its bytes, but cannot be
 interpreted: then the verdict is unreadable, and the seq is named.
 
-Without a head that you noted somewhere else, receipts cut off at the end cannot be missed: give it with --head. A partial
-file begins after --from. In a cluster the namespace's Ledger is a head, if you can see it.
+Without a head that you noted somewhere else, receipts cut off at the end cannot be missed: give it with --head. The chain
+must contain it and may go on after it, so every head that was ever noted will do. A partial file begins after --from. In a
+cluster the namespace's Ledger is a head, if you can see it.
+
+A file without any receipt is refused, unless --head says what to expect, for it proves nothing: an export that failed leaves
+one. So is a namespace that does not exist and never had a chain.
 
 Files may hold several chains, as export -A writes them, and -A verifies all chains of the cluster. Each is verified by
 itself: a break is printed as "name seq namespace", and each chain has one line with its verdict. --head and --from then
 name their chain: --head NAMESPACE=SEQ:HASH, once for each.
 
-Exit code 0: intact. 1: broken. 2: unreadable. 3: intact, but it ends before the head that was given. Of several chains it is
+Exit code 0: intact. 1: broken. 2: unreadable, or there is nothing to verify. 3: intact, but it ends before the head that was given. Of several chains it is
 the worst: unreadable, then broken, then short.`
 
 // maxReceiptLine bounds one line: a document of 1 MiB whose every character is escaped.
@@ -93,7 +97,7 @@ func (a *app) receiptsVerifyCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringArrayVarP(&v.files, "filename", "f", nil, "a file of exported receipts, or - for stdin; may be repeated")
-	cmd.Flags().StringArrayVar(&heads, "head", nil, "the head the chain must end with, as SEQ:HASH; of several chains NAMESPACE=SEQ:HASH")
+	cmd.Flags().StringArrayVar(&heads, "head", nil, "a head that the chain must contain, as SEQ:HASH; of several chains NAMESPACE=SEQ:HASH")
 	cmd.Flags().StringArrayVar(&from, "from", nil, "the receipt after which the file begins, as SEQ:HASH; of several chains NAMESPACE=SEQ:HASH")
 	cmd.Flags().BoolVarP(&v.everywhere, "all-namespaces", "A", false, "all chains of the cluster")
 	return cmd
@@ -105,6 +109,8 @@ type reading struct {
 	spool   *spool
 	chains  *chains
 	unread  int
+	taken   int      // receipts
+	empty   []string // files without anything
 	scratch []byte
 }
 
@@ -136,7 +142,7 @@ func (r *reading) read(ctx context.Context, path string) error {
 	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 64<<10), maxReceiptLine)
-	number := 0
+	number, before := 0, r.taken+r.unread
 	for lines.Scan() {
 		number++
 		if err := ctx.Err(); err != nil {
@@ -149,9 +155,14 @@ func (r *reading) read(ctx context.Context, path string) error {
 		var digest receipt.Digest
 		var err error
 		if digest, r.scratch, err = receipt.DigestLine(text, r.scratch); err != nil {
+			if r.taken+r.unread == before && laidOut(text) {
+				r.unreadable(path, number, errors.New("this is JSON over several lines, and was not read; one receipt a line is needed, which jq -c makes of it"))
+				return nil
+			}
 			r.unreadable(path, number, err)
 			continue
 		}
+		r.taken++
 		chain, err := r.chains.of(digest)
 		if err != nil {
 			return err
@@ -166,8 +177,15 @@ func (r *reading) read(ctx context.Context, path string) error {
 	} else if err != nil {
 		return exit.With(exit.Usage, fmt.Errorf("read %s: %w", inputName(path), err))
 	}
+	if r.taken+r.unread == before {
+		r.empty = append(r.empty, inputName(path))
+	}
 	return nil
 }
+
+// laidOut reports whether the first line of a file is one of JSON that was laid out for reading. To name each of its lines
+// would help nobody.
+func laidOut(first []byte) bool { return slices.Contains([]string{"{", "[", "[{"}, string(first)) }
 
 func (r *reading) unreadable(path string, line int, err error) {
 	if r.unread++; r.unread > maxNotedUnread {
@@ -178,6 +196,13 @@ func (r *reading) unreadable(path string, line int, err error) {
 
 // judge verifies what was read, each chain by itself.
 func (r *reading) judge(v verifying) error {
+	if r.taken+r.unread == 0 && len(v.heads.names()) == 0 && v.heads.only == nil {
+		return exit.Errorf(exit.Usage, "there is nothing in it: %s, and nothing was verified; an export that failed leaves such a file",
+			noReceiptIn(r.empty))
+	}
+	for _, file := range r.empty {
+		r.app.note("there is nothing in %s: an export that failed leaves such a file", displayLine(file))
+	}
 	real := r.chains.settle()
 	labels := make([]string, 0, len(real))
 	for _, number := range real {
@@ -202,17 +227,24 @@ func (r *reading) judge(v verifying) error {
 
 // judgeOne verifies the one chain there is.
 func (r *reading) judgeOne(v verifying, label string) error {
-	opts := receipt.Options{Each: func(b receipt.Break) { r.app.printBreak(b, "") }}
+	printer := r.app.breakPrinter("")
+	opts := receipt.Options{Each: printer.add}
 	if head, given := v.heads.forOne(label); given {
 		opts.Head = head
 	}
-	if from, given := v.from.forOne(label); given {
+	from, given := v.from.forOne(label)
+	if given {
 		opts.From = *from
 	}
+	if err := headAfter(opts.Head, opts.From); err != nil {
+		return err
+	}
+	printer.partial = !given
 	verifier := receipt.NewVerifier(opts)
 	if err := r.spool.each(func(s spooled) error { return verifier.AddDigest(s.digest) }); err != nil {
 		return err
 	}
+	printer.flush()
 	return r.app.reportVerification(unreadToo(verifier.Report(), r.unread))
 }
 
@@ -223,13 +255,18 @@ func (r *reading) judgeSeveral(v verifying, real []int, labels []string) error {
 			return err
 		}
 	}
-	verifiers := map[string]*receipt.Verifier{}
+	verifiers, printers := map[string]*receipt.Verifier{}, map[string]*breakPrinter{}
 	for _, label := range labels {
-		opts := receipt.Options{Each: func(b receipt.Break) { r.app.printBreak(b, label) }}
+		printers[label] = r.app.breakPrinter(label)
+		opts := receipt.Options{Each: printers[label].add}
 		if head, given := v.heads.of[label]; given {
 			opts.Head = &head
 		}
-		opts.From = v.from.of[label]
+		from, given := v.from.of[label]
+		opts.From, printers[label].partial = from, !given
+		if err := headAfter(opts.Head, from); err != nil {
+			return err
+		}
 		verifiers[label] = receipt.NewVerifier(opts)
 	}
 	err := r.spool.each(func(s spooled) error {
@@ -238,7 +275,8 @@ func (r *reading) judgeSeveral(v verifying, real []int, labels []string) error {
 		}
 		rest := verifiers[unplaced]
 		if rest == nil {
-			rest = receipt.NewVerifier(receipt.Options{From: allBut(), Each: func(b receipt.Break) { r.app.printBreak(b, unplaced) }})
+			printers[unplaced] = r.app.breakPrinter(unplaced)
+			rest = receipt.NewVerifier(receipt.Options{From: allBut(), Each: printers[unplaced].add})
 			verifiers[unplaced] = rest
 		}
 		if s.digest.Fault == "" && s.digest.Stored == s.digest.Computed {
@@ -251,6 +289,7 @@ func (r *reading) judgeSeveral(v verifying, real []int, labels []string) error {
 	}
 	t := r.app.tally()
 	for _, label := range sortedKeys(verifiers) {
+		printers[label].flush()
 		report := verifiers[label].Report()
 		if label == unplaced {
 			report.Head = receipt.Start()
@@ -268,25 +307,100 @@ func unreadToo(report receipt.Report, unread int) receipt.Report {
 	return report
 }
 
-// printBreak prints a break for programs on stdout, and what it means for people on stderr. label names its chain where
-// there are several.
-func (a *app) printBreak(b receipt.Break, label string) {
-	line := fmt.Sprintf("%s %d %s", b.Name, b.Seq, displayLine(label))
-	line = strings.TrimSuffix(line, " ")
-	a.println(line)
-	a.note("%s: %s", line, oneLine(b.Detail))
+// headAfter refuses a head about which a partial file can say nothing: to call that broken would be wrong.
+func headAfter(head *receipt.Link, from receipt.Link) error {
+	if head == nil || head.Seq >= from.Seq {
+		return nil
+	}
+	return exit.Errorf(exit.Usage, "--head %s is before --from %s: a file that begins after it says nothing about it; verify the whole chain", head, from)
+}
+
+func noReceiptIn(files []string) string {
+	return "there is no receipt in " + displayLine(strings.Join(files, ", "))
+}
+
+// maxExplained bounds how many breaks of a chain are explained to people. Programs are told all of them.
+const maxExplained = 100
+
+// breakPrinter prints the breaks of one chain: on stdout each of them for programs, and on stderr what they mean for people,
+// to whom a gap is one thing however many receipts are missing in it.
+type breakPrinter struct {
+	app       *app
+	label     string
+	partial   bool // it may be a partial file that nobody said is one
+	explained int
+	gap       receipt.Break // missing receipts that were not explained yet: from Seq, Through the last
+}
+
+// breakPrinter starts with the breaks of a chain. label names the chain where there are several.
+func (a *app) breakPrinter(label string) *breakPrinter { return &breakPrinter{app: a, label: label} }
+
+func (p *breakPrinter) add(b receipt.Break) {
+	p.app.println(p.line(b.Name, fmt.Sprint(b.Seq)))
+	if b.Name != receipt.Missing {
+		p.flush()
+		p.explain(p.line(b.Name, fmt.Sprint(b.Seq)), b.Detail)
+		return
+	}
+	if p.gap.Name == "" || b.Seq != p.gap.Through+1 {
+		p.flush()
+		p.gap = b
+	}
+	p.gap.Through = max(b.Seq, b.Through)
+}
+
+// flush explains the gap that was printed last.
+func (p *breakPrinter) flush() {
+	gap := p.gap
+	p.gap = receipt.Break{}
+	switch {
+	case gap.Name == "":
+		return
+	case gap.Seq == gap.Through:
+		p.explain(p.line(gap.Name, fmt.Sprint(gap.Seq)), gap.Detail)
+	default:
+		p.explain(p.line(gap.Name, fmt.Sprintf("%d to %d", gap.Seq, gap.Through)), fmt.Sprintf("there is none of these %d receipts", gap.Through-gap.Seq+1))
+	}
+	if gap.Seq == 1 && p.partial {
+		name := ""
+		if p.label != "" {
+			name = p.label + "="
+		}
+		p.app.note("the file begins with receipt %d: if no more was exported, give --from %s%d:HASH, with the hash of receipt %d as you noted it",
+			gap.Through+1, displayLine(name), gap.Through, gap.Through)
+	}
+}
+
+func (p *breakPrinter) line(name, seq string) string {
+	return strings.TrimSuffix(fmt.Sprintf("%s %s %s", name, seq, displayLine(p.label)), " ")
+}
+
+func (p *breakPrinter) explain(line, detail string) {
+	switch p.explained++; {
+	case p.explained <= maxExplained:
+		p.app.note("%s: %s", line, oneLine(detail))
+	case p.explained == maxExplained+1:
+		p.app.note("there are more breaks: each has its line on stdout")
+	}
+}
+
+// printBreaks prints breaks that are known together.
+func (a *app) printBreaks(breaks []receipt.Break, label string) {
+	printer := a.breakPrinter(label)
+	for _, b := range breaks {
+		printer.add(b)
+	}
+	printer.flush()
 }
 
 // reportVerification ends the verification of one chain, whose breaks were printed but for those that come last.
 func (a *app) reportVerification(report receipt.Report) error {
-	for _, b := range report.Breaks {
-		a.printBreak(b, "")
-	}
+	a.printBreaks(report.Breaks, "")
 	code := exit.Code(report.Verdict.ExitCode())
 	switch report.Verdict {
 	case receipt.Intact:
 		if report.Count == 0 {
-			a.note("nothing was verified: there is no receipt in it")
+			a.note("WARNING: nothing was verified, for there is no receipt in it")
 		}
 		a.println(verdictOf(report))
 		return nil
@@ -318,9 +432,7 @@ func (a *app) tally() *tally { return &tally{app: a, found: map[receipt.Verdict]
 
 // add prints the verdict on one chain.
 func (t *tally) add(label string, report receipt.Report) {
-	for _, b := range report.Breaks {
-		t.app.printBreak(b, label)
-	}
+	t.app.printBreaks(report.Breaks, label)
 	t.app.println(displayLine(label), verdictOf(report))
 	t.found[report.Verdict] = append(t.found[report.Verdict], label)
 	t.all++

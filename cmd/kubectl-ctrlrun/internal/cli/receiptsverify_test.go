@@ -71,7 +71,15 @@ func TestReceiptsVerify(t *testing.T) {
 		"equal lines twice":               {lines: export(t, c...) + export(t, c[1], c[4])},
 		"empty lines":                     {lines: "\n" + export(t, c...) + "\n\n"},
 		"ends with the head":              {lines: export(t, c...), flags: []string{"--head", head(c[4])}},
-		"goes on after the head":          {lines: export(t, c...), flags: []string{"--head", head(c[3])}, code: exit.Failure, breaks: []string{"head_mismatch 4"}},
+		"goes on after the head":          {lines: export(t, c...), flags: []string{"--head", head(c[3])}},
+		"goes on from before any receipt": {lines: export(t, c...), flags: []string{"--head", receipt.Start().String()}},
+		"empty, as it was then":           {lines: "", flags: []string{"--head", receipt.Start().String()}},
+		"empty, seen with a head":         {lines: "", flags: []string{"--head", head(c[4])}, code: 3, breaks: []string{"head_mismatch 5"}},
+		"empty":                           {lines: "", code: exit.Usage},
+		"nothing but empty lines":         {lines: "\n\n", code: exit.Usage},
+		"nothing after the start":         {lines: "", flags: []string{"--from", head(c[4])}, code: exit.Usage},
+		"a head before the start":         {lines: export(t, c[2:]...), flags: []string{"--from", head(c[1]), "--head", head(c[0])}, code: exit.Usage},
+		"a head after the start":          {lines: export(t, c[2:]...), flags: []string{"--from", head(c[1]), "--head", head(c[3])}},
 		"head of another hash":            {lines: export(t, c...), flags: []string{"--head", "5:" + c[3].Hash}, code: exit.Failure, breaks: []string{"head_mismatch 5"}},
 		"cut off, seen with a head":       {lines: export(t, c[:3]...), flags: []string{"--head", head(c[4])}, code: 3, breaks: []string{"head_mismatch 5"}},
 		"cut off, not seen without":       {lines: export(t, c[:3]...)},
@@ -104,6 +112,70 @@ func TestReceiptsVerify(t *testing.T) {
 				t.Errorf("a chain that does not verify is called intact: %q", r.stdout)
 			}
 		})
+	}
+}
+
+// What people read stays short, whatever programs are told.
+func TestReceiptsVerifyExplainsAGapOnce(t *testing.T) {
+	c := chain(t, 40)
+	partial := run(t, "", "receipts", "verify", "-f", write(t, "receipts.jsonl", export(t, c[33:]...)))
+	if partial.code != exit.Failure || strings.Count(partial.stdout, "missing ") != 33 || !strings.Contains(partial.stdout, "missing 33\nlink_broken 34\n") {
+		t.Errorf("exit code %d, stdout %q", partial.code, partial.stdout)
+	}
+	if strings.Count(partial.stderr, "missing ") != 1 || !strings.Contains(partial.stderr, "missing 1 to 33: ") || !strings.Contains(partial.stderr, "give --from 33:HASH") {
+		t.Errorf("stderr %q", partial.stderr)
+	}
+	for name, flags := range map[string][]string{
+		"in the middle":            {"-f", write(t, "receipts.jsonl", export(t, append(slices.Clone(c[:3]), c[20:]...)...))},
+		"at the given begin":       {"-f", write(t, "receipts.jsonl", export(t, c[20:]...)), "--from", c[2].Link().String()},
+		"beyond what can be named": {"-f", write(t, "receipts.jsonl", export(t, append(slices.Clone(c[:3]), faraway(t))...))},
+	} {
+		r := run(t, "", append([]string{"receipts", "verify"}, flags...)...)
+		if r.code != exit.Failure || strings.Contains(r.stderr, "--from") || strings.Count(r.stderr, "missing ") != 1 {
+			t.Errorf("%s: exit code %d, stderr %q", name, r.code, r.stderr)
+		}
+	}
+
+	var broken []receipt.Entry
+	for _, e := range chain(t, 300) {
+		e.Hash = ""
+		broken = append(broken, e)
+	}
+	r := run(t, "", "receipts", "verify", "-f", write(t, "receipts.jsonl", export(t, broken...)))
+	if strings.Count(r.stdout, "hash_missing ") != 300 || strings.Count(r.stderr, "hash_missing ") != maxExplained || !strings.Contains(r.stderr, "there are more breaks") {
+		t.Errorf("%d breaks on stdout, %d explained", strings.Count(r.stdout, "hash_missing "), strings.Count(r.stderr, "hash_missing "))
+	}
+}
+
+// faraway is a receipt of a seq that leaves a gap no list could name.
+func faraway(t *testing.T) receipt.Entry {
+	t.Helper()
+	e, err := receipt.Build(receipt.Link{Seq: 1 << 40, Hash: canonical.Sum(nil)}, map[string]any{"kind": "action", "subject_uid": "uid", "ordinal": 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestReceiptsVerifySaysOnceThatAFileIsLaidOut(t *testing.T) {
+	for _, text := range []string{"{\n  \"seq\": 1,\n  \"hash\": \"\",\n  \"document\": \"{}\"\n}\n", "[\n  {\n  }\n]\n"} {
+		r := run(t, "", "receipts", "verify", "-f", write(t, "receipts.json", text))
+		if r.code != exit.Usage || r.stdout != "" || strings.Count(r.stderr, "\n") != 2 || !strings.Contains(r.stderr, "jq -c") {
+			t.Errorf("exit code %d, stdout %q, stderr %q", r.code, r.stdout, r.stderr)
+		}
+	}
+	// A damaged line among others is one line that is damaged.
+	r := run(t, "", "receipts", "verify", "-f", write(t, "receipts.jsonl", export(t, chain(t, 2)...)+"{\n"))
+	if r.code != exit.Usage || strings.Contains(r.stderr, "jq -c") {
+		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
+	}
+}
+
+func TestReceiptsVerifyNamesAnEmptyFileAmongOthers(t *testing.T) {
+	full, empty := write(t, "full.jsonl", export(t, chain(t, 2)...)), write(t, "empty.jsonl", "")
+	r := run(t, "", "receipts", "verify", "-f", full, "-f", empty)
+	if r.code != exit.Done || !strings.Contains(r.stderr, "there is nothing in "+empty) {
+		t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 	}
 }
 
