@@ -234,24 +234,27 @@ func (c *checkpointer) NeedLeaderElection() bool { return false }
 
 // audit folds a namespace's whole chain again and compares it with the Effects, after admission was away: in that gap
 // anybody with the right to delete could have deleted an Effect, which would free its key. It answers the seq of the last receipt
-// that it read.
-func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.Link, recreate func(ctx context.Context, key types.NamespacedName, effectKey string) error) (last int64, err error) {
+// that it read, and whether one of them tells of this gap.
+func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.Link, gap receipt.Identity, recreate func(ctx context.Context, key types.NamespacedName, effectKey string) error) (last int64, told bool, err error) {
 	if err := w.remembered(ctx, namespace); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	verifier := receipt.NewVerifier(receipt.Options{From: accepted})
 	keys := map[string]string{} // effect name -> key
 	list := &v1alpha1.ReceiptList{}
 	for {
 		if err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(100), client.Continue(list.Continue)); err != nil {
-			return 0, fmt.Errorf("list receipts: %w", err)
+			return 0, false, fmt.Errorf("list receipts: %w", err)
 		}
 		for i := range list.Items {
 			entry := records.Entry(&list.Items[i])
 			last = entry.Seq
+			if id, err := receipt.IdentityOf(entry); err == nil && id == gap {
+				told = true
+			}
 			if entry.Seq > accepted.Seq {
 				if err := verifier.Add(entry); err != nil {
-					return 0, fmt.Errorf("%w: %w", ledger.ErrBroken, err)
+					return 0, false, fmt.Errorf("%w: %w", ledger.ErrBroken, err)
 				}
 			}
 			document, err := receipt.Parse(entry)
@@ -267,13 +270,13 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 		}
 	}
 	if breaks := verifier.Report().Breaks; len(breaks) > 0 {
-		return 0, fmt.Errorf("%w: %s at receipt %d", ledger.ErrBroken, breaks[0].Name, breaks[0].Seq)
+		return 0, false, fmt.Errorf("%w: %s at receipt %d", ledger.ErrBroken, breaks[0].Name, breaks[0].Seq)
 	}
 	// An admitted attempt that has no receipt yet names its key too.
 	unfinished := &v1alpha1.ActionList{}
 	for {
 		if err := w.reader.List(ctx, unfinished, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.receiptRef.name", "")}, client.Limit(100), client.Continue(unfinished.Continue)); err != nil {
-			return 0, fmt.Errorf("list unfinished actions: %w", err)
+			return 0, false, fmt.Errorf("list unfinished actions: %w", err)
 		}
 		for i := range unfinished.Items {
 			if s := unfinished.Items[i].Status; s.Execution != nil && s.Effect != nil {
@@ -288,7 +291,7 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 	effects.SetGroupVersionKind(schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "EffectList"})
 	for {
 		if err := w.reader.List(ctx, effects, client.InNamespace(namespace), client.Limit(100), client.Continue(effects.Continue)); err != nil {
-			return 0, fmt.Errorf("list effects: %w", err)
+			return 0, false, fmt.Errorf("list effects: %w", err)
 		}
 		for i := range effects.Items {
 			delete(keys, effects.Items[i].Name)
@@ -302,5 +305,5 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 			err = errors.Join(err, recreate(ctx, types.NamespacedName{Namespace: namespace, Name: name}, key))
 		}
 	}
-	return last, err
+	return last, told, err
 }

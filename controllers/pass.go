@@ -257,7 +257,7 @@ func (r *pass) run(ctx context.Context) (ctrl.Result, error) {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return ctrl.Result{}, nil // nothing can be created there any more; all of it goes with the namespace
 		case r.quota == nil && exceedsQuota(err):
-			r.quota = &flow.Hold{Reason: decision.Quota, Message: "A ResourceQuota of this namespace refuses what the operator has to create: " + err.Error() + ". Raise it; nothing is lost."}
+			r.quota = quotaHold(err)
 		case errors.Is(err, errAgain):
 			return ctrl.Result{RequeueAfter: 10 * time.Millisecond}, nil
 		case errors.Is(err, ledger.ErrBroken):
@@ -659,6 +659,10 @@ func (r *pass) judge(ctx context.Context, step flow.Judge) error {
 }
 
 // exceedsQuota reports whether a ResourceQuota refused a create. The apiserver has no machine reason for it.
+func quotaHold(err error) *flow.Hold {
+	return &flow.Hold{Reason: decision.Quota, Message: "A ResourceQuota of this namespace refuses what the operator has to create: " + err.Error() + ". Raise it; nothing is lost."}
+}
+
 func exceedsQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }

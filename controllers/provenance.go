@@ -31,8 +31,10 @@ import (
 // recordRetry is how long after a namespace held, or an apiserver failed, it is tried again to put something on record.
 const recordRetry = 5 * time.Second
 
-// appendEvent appends an event, unless it is in the chain after floor already. floor is a seq that it is certainly not at or before.
-func (w *worlds) appendEvent(ctx context.Context, o *openChain, document receipt.Document, floor int64) (receipt.Link, error) {
+// appendEvent appends an event, unless it is in the chain after floor already. floor is a seq that it is certainly not at or
+// before. still is asked after each fold and before the append that rests on it: whatever it answers then is true of a time
+// at which the folded chain was all there was. If it answers no, the event is not appended and the error is errAgain.
+func (w *worlds) appendEvent(ctx context.Context, o *openChain, document receipt.Document, floor int64, still func(context.Context) (bool, error)) (receipt.Link, error) {
 	for range maxSteps {
 		chain := o.usable()
 		if chain == nil {
@@ -41,6 +43,9 @@ func (w *worlds) appendEvent(ctx context.Context, o *openChain, document receipt
 		head, found, at, err := chain.Find(ctx, document.Identity(), floor)
 		if err != nil || found != nil {
 			return at, err
+		}
+		if yes, err := still(ctx); err != nil || !yes {
+			return receipt.Link{}, errors.Join(err, errAgain)
 		}
 		w.crash("before event")
 		at, _, err = w.append(ctx, document.Namespace, chain, head, document, time.Time{})
@@ -51,6 +56,9 @@ func (w *worlds) appendEvent(ctx context.Context, o *openChain, document receipt
 	}
 	return receipt.Link{}, errAgain
 }
+
+// always is still true.
+func always(context.Context) (bool, error) { return true, nil }
 
 // rulesRecorder puts on record by what is decided in a namespace: each generation of a policy and of the settings that is in
 // force, and that one is gone.
@@ -85,10 +93,10 @@ func (r *rulesRecorder) Reconcile(ctx context.Context, request ctrl.Request) (ct
 	}
 	err = r.putOnRecord(ctx, world, open, chain)
 	switch {
-	case errors.Is(err, errAgain):
-		return ctrl.Result{RequeueAfter: recordRetry}, nil
 	case errors.Is(err, ledger.ErrBroken):
 		return ctrl.Result{RequeueAfter: recordRetry}, r.worlds.broken(ctx, namespace, open, err)
+	case errors.Is(err, errAgain):
+		return ctrl.Result{RequeueAfter: recordRetry}, nil
 	}
 	return ctrl.Result{}, err
 }
@@ -103,19 +111,18 @@ func (r *rulesRecorder) putOnRecord(ctx context.Context, world flow.World, open 
 		return err
 	}
 	for _, document := range flow.RulesDue(flow.Snapshot{Now: r.clock.Now(), World: world}, rules, present) {
-		here, err := r.there(ctx, world.Namespace, document)
-		if err != nil {
-			return err
+		// An end comes after everything else about an object. Asked after the fold, "it is there" says that no end is in it.
+		still := func(ctx context.Context) (bool, error) {
+			here, err := r.there(ctx, world.Namespace, document)
+			return here != (document.Ordinal == 0), err
 		}
-		if removed := document.Ordinal == 0; here == removed {
-			return errAgain // the cache lags
-		}
-		// What the chain says up to its head is known. If we die after this, whoever folds the chain learns of it.
-		if _, err := r.worlds.appendEvent(ctx, open, document, head.Seq); err != nil {
-			return err
+		// What the chain says up to its head is known. If we die after this, whoever folds the chain learns of it. One that
+		// has to wait, for a cache that lags, is no reason for the others to.
+		if _, e := r.worlds.appendEvent(ctx, open, document, head.Seq, still); e != nil {
+			err = errors.Join(err, e)
 		}
 	}
-	return nil
+	return err
 }
 
 // present are the objects that decide now.
@@ -159,7 +166,15 @@ func (r *rulesRecorder) there(ctx context.Context, namespace string, document re
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", name, err)
 	}
-	return string(o.GetUID()) == document.SubjectUID && o.GetDeletionTimestamp() == nil, nil
+	// Settings decide until they are gone, a policy until somebody deletes it, whatever finalizer it waits for.
+	_, policy := o.(*v1alpha1.ActionPolicy)
+	if string(o.GetUID()) != document.SubjectUID || (policy && o.GetDeletionTimestamp() != nil) {
+		return false, nil
+	}
+	if document.Ordinal != 0 && o.GetGeneration() != document.Ordinal {
+		return false, nil // a later one is in force by now
+	}
+	return true, nil
 }
 
 // readRules reads from the chain up to a seq what its receipts say of the objects that decide.
@@ -253,7 +268,7 @@ func (r *skewRecorder) Start(ctx context.Context) error {
 				if floor < 0 {
 					floor = world.VerifiedSeq
 				}
-				_, err = r.worlds.appendEvent(ctx, open, flow.SkewDocument(flow.Snapshot{Now: skew.Measured, World: world}, skew), floor)
+				_, err = r.worlds.appendEvent(ctx, open, flow.SkewDocument(flow.Snapshot{Now: skew.Measured, World: world}, skew), floor, always)
 			}
 			if err == nil {
 				break

@@ -40,6 +40,8 @@ type rollback struct {
 
 	// highest version of the cluster that was seen.
 	highest uint64
+	// lost: a chain lacks what this process remembers of it.
+	lost bool
 	// away: the apiserver did not answer since. Whoever restores a cluster stops its apiservers.
 	away bool
 	// audited is the admissionSince all open chains were audited for.
@@ -84,11 +86,12 @@ func (r *rollback) look(ctx context.Context) error {
 		return nil
 	}
 	lost, err := r.compare(ctx)
+	r.lost = r.lost || lost // a Ledger that could not be written is tried again, by when the head may have been held already
 	switch {
 	case err != nil:
-		r.log.V(1).Info("The heads could not be compared with the cluster after it was away", "cause", err.Error())
+		r.log.V(1).Info("The heads could not be compared with the cluster after it was away", "err", err.Error())
 		return nil
-	case lost || at < r.highest:
+	case r.lost || at < r.highest:
 		return errRolledBack
 	}
 	r.highest, r.away = at, false
@@ -105,7 +108,7 @@ func (r *rollback) audit(ctx context.Context) {
 	all := true
 	for namespace := range r.open() {
 		if err := r.worlds.again(ctx, namespace); err != nil {
-			r.log.V(1).Info("A chain could not be audited", "namespace", namespace, "cause", err.Error())
+			r.log.V(1).Info("A chain could not be audited", "namespace", namespace, "err", err.Error())
 			all = false
 		}
 	}
@@ -125,7 +128,7 @@ func (r *rollback) checkpoint(ctx context.Context) {
 			continue
 		}
 		if err := r.worlds.checkpoint(ctx, namespace); err != nil {
-			r.log.V(1).Info("A head could not be written into its Ledger", "namespace", namespace, "cause", err.Error())
+			r.log.V(1).Info("A head could not be written into its Ledger", "namespace", namespace, "err", err.Error())
 			continue
 		}
 		r.checkpointed[namespace] = chain
@@ -170,30 +173,40 @@ func (w *worlds) lost(ctx context.Context, namespace string, o *openChain) (bool
 	if chain == nil && hold == nil {
 		return false, nil // never opened: nothing is remembered of it
 	}
+	gone := false
+	if chain != nil {
+		err := chain.Look(ctx)
+		if gone = errors.Is(err, ledger.ErrBroken); err != nil && !gone {
+			return false, err
+		}
+		if gone {
+			// Looked at afterwards: receipts go with their namespace.
+			if remains, err := w.remains(ctx, namespace, uid); err != nil || !remains {
+				return false, err
+			}
+			o.mu.Lock()
+			o.holdLedger(err.Error()+"."+flow.HowToAccept(namespace), w.clock.Now())
+			hold = o.hold
+			o.mu.Unlock()
+		}
+	}
+	if hold == nil {
+		return false, nil
+	}
+	if remains, err := w.remains(ctx, namespace, uid); err != nil || !remains {
+		return false, err
+	}
+	// An earlier hold may be gone from the Ledger: it was restored too.
+	return gone, w.keepHold(ctx, namespace, o, hold.Message)
+}
+
+// remains reports whether the namespace is there, and is not going. Another one of its name is checked when it is opened.
+func (w *worlds) remains(ctx context.Context, namespace string, uid types.UID) (bool, error) {
 	ns := &corev1.Namespace{}
 	if err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, ns); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	if ns.UID != uid {
-		return false, nil // another one; it is checked when it is opened
-	}
-	gone := false
-	if hold == nil {
-		err := chain.Look(ctx)
-		if err == nil {
-			return false, nil
-		}
-		if !errors.Is(err, ledger.ErrBroken) {
-			return false, err
-		}
-		gone = true
-		o.mu.Lock()
-		o.holdLedger(err.Error()+"."+flow.HowToAccept(namespace), w.clock.Now())
-		hold = o.hold
-		o.mu.Unlock()
-	}
-	// An earlier hold may be gone from the Ledger: it was restored too.
-	return gone, w.keepHold(ctx, namespace, o, hold.Message)
+	return ns.UID == uid && ns.DeletionTimestamp == nil, nil
 }
 
 // again audits a chain, or, where its namespace holds, sees to it that the Ledger says so.
@@ -224,7 +237,7 @@ func (w *worlds) remembered(ctx context.Context, namespace string) error {
 		return nil
 	}
 	o.mu.Lock()
-	chain := o.chain
+	chain, uid := o.chain, o.uid
 	o.mu.Unlock()
 	if chain == nil {
 		return nil
@@ -240,6 +253,9 @@ func (w *worlds) remembered(ctx context.Context, namespace string) error {
 	if !errors.Is(broken, ledger.ErrBroken) {
 		return broken
 	}
+	if remains, err := w.remains(ctx, namespace, uid); err != nil || !remains {
+		return errors.Join(err, errAgain)
+	}
 	if err := w.keepHold(ctx, namespace, o, broken.Error()+"."+flow.HowToAccept(namespace)); err != nil {
 		return err
 	}
@@ -254,7 +270,13 @@ func (w *worlds) keepHold(ctx context.Context, namespace string, o *openChain, m
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read ledger: %w", err)
 	}
+	o.mu.Lock()
+	epoch := o.epoch
+	o.mu.Unlock()
 	if err == nil && l.Status != nil {
+		if l.Status.Epoch > epoch {
+			return nil // a person has accepted another head since; it is opened anew
+		}
 		return w.markLedger(ctx, namespace, false, message)
 	}
 	if apierrors.IsNotFound(err) {

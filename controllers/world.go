@@ -102,7 +102,8 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 	if err != nil {
 		return flow.World{}, nil, err
 	}
-	if err := w.audited(ctx, ns, open); err != nil {
+	refused, err := w.audited(ctx, ns, open)
+	if err != nil {
 		return flow.World{}, nil, err
 	}
 	world := flow.World{
@@ -124,6 +125,9 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 	}
 	open.mu.Unlock()
 	world.Holds = w.holds(ns, open)
+	if refused != nil {
+		world.Holds = append(world.Holds, *refused)
+	}
 	return world, open, nil
 }
 
@@ -479,12 +483,13 @@ func (w *worlds) held() map[string]string {
 
 type auditKey struct{}
 
-// audited compares the chain with the effects once for each admissionSince, before anything is decided under it.
-func (w *worlds) audited(ctx context.Context, ns *corev1.Namespace, o *openChain) error {
+// audited compares the chain with the effects once for each admissionSince, before anything is decided under it. The hold
+// says that a quota refuses what has to be put on record first.
+func (w *worlds) audited(ctx context.Context, ns *corev1.Namespace, o *openChain) (*flow.Hold, error) {
 	namespace := ns.Name
 	since := w.admission.Since()
 	if ctx.Value(auditKey{}) != nil || w.admission.Hold() != nil || ns.DeletionTimestamp != nil {
-		return nil
+		return nil, nil
 	}
 	o.auditing.Lock()
 	defer o.auditing.Unlock()
@@ -492,39 +497,43 @@ func (w *worlds) audited(ctx context.Context, ns *corev1.Namespace, o *openChain
 	done, accepted := o.hold != nil || o.chain == nil || o.audited.Equal(since), o.accepted
 	o.mu.Unlock()
 	if done {
-		return nil
+		return nil, nil
 	}
-	last, err := w.audit(context.WithValue(ctx, auditKey{}, true), namespace, accepted, w.recreate)
+	gap := receipt.Identity{Kind: receipt.KindEvent, SubjectUID: string(ns.UID), Ordinal: since.UnixMicro()}
+	last, told, err := w.audit(context.WithValue(ctx, auditKey{}, true), namespace, accepted, gap, w.recreate)
 	if errors.Is(err, ledger.ErrBroken) {
-		return w.broken(ctx, namespace, o, err)
+		return nil, w.broken(ctx, namespace, o, err)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l := &v1alpha1.Ledger{}
 	if err := w.reader.Get(ctx, types.NamespacedName{Name: namespace}, l); err != nil {
-		return err
+		return nil, err
 	}
-	if s := l.Status; s != nil && s.AdmissionSince != nil && s.AdmissionSince.Time.Before(since) {
-		// Put on record before the Ledger says that it is over: if we die in between, it is found by its identity. No receipt
-		// of this gap was among those the audit read.
+	if s := l.Status; !told && s != nil && s.AdmissionSince != nil && s.AdmissionSince.Time.Before(since) {
+		// Put on record before the Ledger says that it is over: if we die in between, the next audit reads it. It was not
+		// among what this one read, so it is not at or before the last of that.
 		snapshot := flow.Snapshot{Now: w.clock.Now(), World: flow.World{ClusterID: w.clusterID, Namespace: namespace, NamespaceUID: string(ns.UID), Epoch: s.Epoch}}
-		if _, err := w.appendEvent(ctx, o, flow.GapDocument(snapshot, since, s.AdmissionSince.Time, w.admission.Noticed()), last); err != nil {
-			if errors.Is(err, ledger.ErrBroken) {
-				return w.broken(ctx, namespace, o, err)
-			}
-			return err
+		_, err := w.appendEvent(ctx, o, flow.GapDocument(snapshot, since, s.AdmissionSince.Time, w.admission.Noticed()), last, always)
+		switch {
+		case errors.Is(err, ledger.ErrBroken):
+			return nil, w.broken(ctx, namespace, o, err)
+		case exceedsQuota(err):
+			return quotaHold(err), nil
+		case err != nil:
+			return nil, err
 		}
 	}
 	if l.Status != nil && (l.Status.AdmissionSince == nil || l.Status.AdmissionSince.Time.Before(since)) {
 		t := metav1.NewMicroTime(since)
 		l.Status.AdmissionSince = &t
 		if err := w.writer.Status().Update(ctx, l); err != nil {
-			return fmt.Errorf("note the audit: %w", err)
+			return nil, fmt.Errorf("note the audit: %w", err)
 		}
 	}
 	o.mu.Lock()
 	o.audited = since
 	o.mu.Unlock()
-	return nil
+	return nil, nil
 }

@@ -141,7 +141,14 @@ func (s *Spans) ActionWritten(w observe.ActionWrite) {
 
 // weight is about what an action takes in memory while it waits.
 func weight(w observe.ActionWrite) int {
-	return 16<<10 + 2*len(w.Object.Spec.Arguments.Raw)
+	size := 16<<10 + 2*len(w.Object.Spec.Arguments.Raw)
+	for k, v := range w.Object.Annotations {
+		size += len(k) + len(v) // the agent's to choose
+	}
+	if w.Receipt != nil {
+		size += len(w.Receipt.Output) + len(w.Receipt.Error)
+	}
+	return size
 }
 
 // EffectWritten implements observe.Observer.

@@ -2,6 +2,7 @@ package records
 
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/approval"
@@ -16,6 +17,11 @@ func Approval(o *v1alpha1.Approval) approval.Answer {
 		ActionUID: string(o.Spec.ActionRef.UID), ActionType: o.Spec.ActionType, Hash: o.Spec.ActionHash, Key: o.Spec.EffectKey,
 		Approved: o.Spec.Decision == v1alpha1.Approved, Approver: o.Spec.Approver, Reason: o.Spec.Reason, Created: o.CreationTimestamp.Time,
 		RulesHash: o.Status.RulesHash,
+	}
+	if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition); c != nil {
+		if a.Accepted = c.Status == metav1.ConditionTrue; !a.Accepted {
+			a.Refused = c.Reason
+		}
 	}
 	if o.Spec.Claims != nil {
 		a.Groups = o.Spec.Claims.Groups

@@ -39,6 +39,9 @@ type Answer struct {
 	Created  time.Time
 	// RulesHash is of everything that decided in the namespace when the answer was accepted; "" if nobody has accepted it yet.
 	RulesHash string
+	// Accepted and Refused are the verdict it has, if it has one: that it counts, or the word why it does not.
+	Accepted bool
+	Refused  string
 }
 
 // Question is what people are asked about one action, as it is computed now.

@@ -50,7 +50,8 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 			}
 		}
 	}
-	if a.Ask == nil {
+	q, asked := questionOf(a, admissionSince)
+	if !asked {
 		switch {
 		case a.State.Terminal():
 			return refused("ActionFinished", "%s is over: %s.", a.Name, a.State)
@@ -58,15 +59,6 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 			return refused("NotRequired", "The policy allows %s without asking anybody.", a.Name)
 		}
 		return Verdict{} // not decided yet
-	}
-	q := approval.Question{
-		ActionUID: a.UID, ActionType: a.Type, Hash: a.Hash, Agent: a.Agent, User: a.User,
-		Expiration: a.Ask.Expiration, AdmissionSince: admissionSince,
-		// The policy may ask more people by now than it did when the question was pinned.
-		Required: max(a.Ask.Required, a.Ask.Counted),
-	}
-	if a.Effect != nil {
-		q.Key = &a.Effect.Key
 	}
 	tally := q.Count(all)
 	refusal, counted := tally.Refusals[answer.UID]
@@ -189,29 +181,77 @@ func JudgeOutcome(a *Action, o Outcome) Verdict {
 }
 
 // refusedStatements are what was said about the action and does not count, as far as this pass has seen it: the oldest of
-// them, and how many there are.
+// them, and how many there are. What has a verdict is counted by it. An answer that was good enough, and only came to
+// nothing because the action ended otherwise, is none of them.
 func refusedStatements(s Snapshot) ([]receipt.Refusal, int64) {
 	a, since := s.Action.Action, s.World.AdmissionSince
 	var all []receipt.Refusal
-	add := func(v Verdict, r receipt.Refusal) {
-		if stored := r.UID != "" && !r.Time.IsZero(); stored && v.Given() && !v.Accepted {
-			r.Reason = snake(v.Reason)
+	add := func(reason string, r receipt.Refusal) {
+		if stored := r.UID != "" && !r.Time.IsZero(); stored && reason != "" {
+			r.Reason = snake(reason)
 			all = append(all, r)
 		}
 	}
+	refusals := answerRefusals(a, s.Answers.Answers, since)
 	for _, answer := range s.Answers.Answers {
-		add(JudgeAnswer(a, answer, s.Answers.Answers, since), receipt.Refusal{Kind: "approval", Name: answer.Name, UID: answer.UID, Speaker: answer.Approver, Time: answer.Created})
+		add(refusals[answer.UID], receipt.Refusal{Kind: "approval", Name: answer.Name, UID: answer.UID, Speaker: answer.Approver, Time: answer.Created})
 	}
 	for _, c := range s.Claims.Claims {
-		add(JudgeClaim(a, c, since), receipt.Refusal{Kind: "claim", Name: c.Name, UID: c.UID, Speaker: c.Claimant, Time: c.Created})
+		if v := JudgeClaim(a, c, since); v.Given() && !v.Accepted {
+			add(v.Reason, receipt.Refusal{Kind: "claim", Name: c.Name, UID: c.UID, Speaker: c.Claimant, Time: c.Created})
+		}
 	}
 	for _, o := range []*Outcome{s.Lock.Outcome, s.Late} {
-		if o != nil {
-			add(JudgeOutcome(a, *o), receipt.Refusal{Kind: "outcome", Name: o.Name, UID: o.UID, Speaker: o.Reporter, Time: o.Created})
+		if o == nil {
+			continue
+		}
+		if v := JudgeOutcome(a, *o); v.Given() && !v.Accepted {
+			add(v.Reason, receipt.Refusal{Kind: "outcome", Name: o.Name, UID: o.UID, Speaker: o.Reporter, Time: o.Created})
 		}
 	}
 	slices.SortFunc(all, func(a, b receipt.Refusal) int {
 		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.Name, b.Name))
 	})
 	return all[:min(len(all), receipt.MaxRefused)], int64(len(all))
+}
+
+// answerRefusals are the reasons of the answers that do not count, by uid. All are counted at once: there may be many.
+func answerRefusals(a *Action, answers []approval.Answer, admissionSince time.Time) map[string]string {
+	var tally approval.Tally
+	if q, asked := questionOf(a, admissionSince); asked {
+		tally = q.Count(answers)
+	}
+	reasons := map[string]string{}
+	for _, answer := range answers {
+		spent := a.Execution != nil && slices.ContainsFunc(a.Execution.Approvals, func(x approval.Answer) bool { return x.UID == answer.UID })
+		switch refusal, counted := tally.Refusals[answer.UID]; {
+		case spent, answer.Accepted:
+		case answer.Refused != "":
+			reasons[answer.UID] = answer.Refused
+		case a.UID != answer.ActionUID:
+			reasons[answer.UID] = string(approval.Mismatch)
+		case !counted:
+			reasons[answer.UID] = string(approval.NotRequired) // nobody was asked
+		default:
+			reasons[answer.UID] = string(refusal)
+		}
+	}
+	return reasons
+}
+
+// questionOf is what people are asked about an action, as it stands in its status.
+func questionOf(a *Action, admissionSince time.Time) (approval.Question, bool) {
+	if a.Ask == nil {
+		return approval.Question{}, false
+	}
+	q := approval.Question{
+		ActionUID: a.UID, ActionType: a.Type, Hash: a.Hash, Agent: a.Agent, User: a.User,
+		Expiration: a.Ask.Expiration, AdmissionSince: admissionSince,
+		// The policy may ask more people by now than it did when the question was pinned.
+		Required: max(a.Ask.Required, a.Ask.Counted),
+	}
+	if a.Effect != nil {
+		q.Key = &a.Effect.Key
+	}
+	return q, true
 }

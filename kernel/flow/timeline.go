@@ -113,9 +113,28 @@ func (t *telling) people() {
 	}
 }
 
-// knows reports whether the timeline says this of that approval already.
+// maxInvalidated is how many approvals that do not count are told of. Anybody who may approve can make many.
+const maxInvalidated = 8
+
+// knows reports whether the timeline says this of that approval already, or as many times as it may be said.
 func (t *telling) knows(kind timeline.Type, name string) bool {
-	return slices.ContainsFunc(t.before.Timeline, func(e timeline.Event) bool { return e.Type == kind && e.Data["approval"] == name })
+	said := 0
+	for _, e := range slices.Concat(t.before.Timeline, t.events) {
+		if e.Type != kind {
+			continue
+		}
+		if e.Data["approval"] == name {
+			return true
+		}
+		said++
+	}
+	if kind == timeline.ApprovalInvalidated {
+		return said >= maxInvalidated
+	}
+	// Where events were dropped, what was said of those that counted before is not all there any more.
+	n := len(t.before.Timeline)
+	dropped := n > 0 && t.before.Timeline[n-1].Seq > int64(n)
+	return dropped && t.before.Ask != nil && t.after.Ask.Counted <= t.before.Ask.Counted
 }
 
 func (t *telling) claimable() {
