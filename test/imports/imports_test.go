@@ -55,6 +55,7 @@ var layers = []layer{
 	{dir: "kernel/contract", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/flow", pure: true, own: []string{"kernel"}, only: none},
 	{dir: "kernel/explore", pure: true, own: []string{"kernel"}, only: none},
+	{dir: "kernel/explore", pure: true, own: []string{"kernel"}, only: none},
 
 	// Whoever imports the types gets no client and no controller with them.
 	{dir: "api", only: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver/pkg/apis"}},

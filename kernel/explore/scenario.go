@@ -1,0 +1,131 @@
+package explore
+
+import (
+	"fmt"
+	"time"
+
+	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/policy"
+)
+
+// Scenario is a small world, what may happen in it, and how far it is followed.
+type Scenario struct {
+	Name string
+	// About says what it is for.
+	About string
+
+	Actions  []Proposal
+	Policies []Policy // in force one after the other
+	Answers  []Answer // each is given at most once
+	Ticks    []time.Duration
+	// Retention is how long finished actions are kept; 0: for ever.
+	Retention time.Duration
+
+	Second      bool // a second process of the proposer claims as well
+	GiveUp      bool // processes give up before they start
+	NotExecuted bool // processes start and do not act
+	Unknown     bool // processes report that they do not know
+	Rival       bool // another agent claims, and takes the name of the lock
+	Gap         bool // admission is away once, and people forge and delete meanwhile
+	Drops       int32
+	Resolutions []Resolution
+	Executor    bool // the operator executes, with two workers
+
+	// Passes is how many are under way at once.
+	Passes int
+	// Stale is how many objects a pass sees otherwise than they are, when it begins.
+	Stale int
+	// Pauses lets the world move before each read but the first of a pass.
+	Pauses bool
+	// Short ends a pass with its write, answered or not: another one goes on. That is far fewer states.
+	Short bool
+	// Conflicts lets a pass go on after a refused write. Without it such a pass is over.
+	Conflicts bool
+
+	// Depth and States bound the search; 0: no bound.
+	Depth  int
+	States int
+}
+
+// Proposal is an action that an agent may propose.
+type Proposal struct {
+	Agent string
+	// Claim says that the proposing process is there.
+	Claim     bool
+	Arguments string
+	NotAfter  time.Duration
+}
+
+// Policy is one that is in force.
+type Policy struct {
+	Text     string
+	Decision decision.Decision
+	Required int
+	set      *policy.Set
+}
+
+// Answer is what a person may say to an action. Wrong is what it names otherwise than it is: hash, key, type, or nothing.
+type Answer struct {
+	Action   int
+	Approver string
+	Denied   bool
+	Wrong    string
+}
+
+// Resolution is what a person may say of an ambiguous effect: the truth. Wrong is what is wrong with it all the same: hash,
+// self, evidence, or nothing.
+type Resolution struct{ Wrong string }
+
+const (
+	alice, bob        = "alice-bot", "bob-bot"
+	carol, dave, erin = "carol", "dave", "erin"
+	refund            = `{"amount":100,"payment_id":"txn_1"}`
+)
+
+func refunds(n int) []Proposal {
+	var all []Proposal
+	for range n {
+		all = append(all, Proposal{Agent: alice, Claim: true, Arguments: refund})
+	}
+	return all
+}
+
+func allow() Policy {
+	return Policy{Text: `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"allow"}}`, Decision: decision.Allow}
+}
+
+func allowTwice() Policy {
+	return Policy{Text: `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"allow","maxAttempts":1}}`, Decision: decision.Allow}
+}
+
+func allowOtherKey() Policy {
+	return Policy{Text: `{"stripe.refund":{"effect":"refund2:{payment_id}","decision":"allow"}}`, Decision: decision.Allow}
+}
+
+func deny() Policy {
+	return Policy{Text: `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"deny"}}`, Decision: decision.Deny}
+}
+
+func approve(people int) Policy {
+	return Policy{Text: fmt.Sprintf(`{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approvalsRequired":%d}}`, people), Decision: decision.Approve, Required: people}
+}
+
+// parsed is the policy as the kernel reads it. Its generation says later which one decided.
+func (p Policy) parsed(generation int64) (Policy, error) {
+	v, err := canonical.Parse([]byte(p.Text))
+	if err != nil {
+		return p, err
+	}
+	source, findings := policy.NewSource("refunds", "v1", generation, v)
+	if policy.HasErrors(findings) {
+		return p, fmt.Errorf("policy %s: %v", p.Text, findings)
+	}
+	p.set = policy.NewSet([]policy.Source{source}).InNamespace("payments")
+	return p, nil
+}
+
+const (
+	claimOver = 40 * time.Second  // an action's own claim is too old
+	leaseOver = 320 * time.Second // a lease of five minutes has lapsed
+)
