@@ -1,12 +1,15 @@
 package flow_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/kernel/receipt"
 )
 
 // verdict is what Accepted says: "" nothing yet, "+" in front of what is accepted.
@@ -147,4 +150,66 @@ func TestJudgeOutcome(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A receipt lists what did not count, and nothing that did: an answer that was good enough, and came to nothing because the
+// action ended otherwise, is not refused afterwards.
+func TestRefusedStatementsOnAReceipt(t *testing.T) {
+	refused := func(t *testing.T, a *flow.Action, since time.Time, answers ...approval.Answer) string {
+		t.Helper()
+		s := aPass(a).Policy(approving).Answers(flow.Cached, answers...).With(func(s *flow.Snapshot) {
+			s.World.AdmissionSince = since
+			s.Chain = flow.ChainRead{Read: true, Identity: receipt.Identity{Kind: receipt.KindAction, SubjectUID: a.UID}, Head: receipt.Start()}
+		})
+		step, ok := flow.Next(s.Obj()).(flow.Append)
+		if !ok {
+			t.Fatalf("the step is %#v", flow.Next(s.Obj()))
+		}
+		var names []string
+		for _, r := range step.Document.Refused {
+			names = append(names, r.Speaker+" "+r.Reason)
+		}
+		return fmt.Sprintf("%d: %s", step.Document.RefusedCount, strings.Join(names, ", "))
+	}
+	ended := func(state flow.State, reason decision.Reason) *flow.Action {
+		a := anAction("a1").Asked(1).Obj()
+		a.State, a.Reason, a.FinishTime = state, reason, &a.Created
+		return a
+	}
+	yes := anApproval(anAction("a1").Asked(1).Obj()).Obj()
+	since := noon.Add(-time.Hour)
+	accepted := yes
+	accepted.Accepted = true
+	for name, tc := range map[string]struct {
+		action *flow.Action
+		since  time.Time
+		answer approval.Answer
+		want   string
+	}{
+		"it counted, and nobody claimed":                 {ended(flow.Expired, decision.NotClaimed), since, yes, "0: "},
+		"it counted, and the effect had happened":        {ended(flow.Blocked, decision.Duplicate), since, yes, "0: "},
+		"it was accepted, and admission went away":       {ended(flow.Blocked, decision.MadeWithoutAdmission), noon.Add(time.Hour), accepted, "0: "},
+		"it was made before statements count again":      {ended(flow.Blocked, decision.MadeWithoutAdmission), noon.Add(time.Hour), yes, "1: carol made_without_admission"},
+		"its verdict stands, whatever would be said now": {ended(flow.Expired, decision.NotClaimed), since, func() approval.Answer { a := yes; a.Refused = "SelfApproval"; return a }(), "1: carol self_approval"},
+		"another hash":     {ended(flow.Expired, decision.ApprovalExpired), since, func() approval.Answer { a := yes; a.Hash = "sha256:another"; return a }(), "1: carol mismatch"},
+		"nobody was asked": {func() *flow.Action { a := ended(flow.Blocked, decision.Duplicate); a.Ask = nil; return a }(), since, yes, "1: carol not_required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := refused(t, tc.action, tc.since, tc.answer); got != tc.want {
+				t.Errorf("refused are %s, want %s", got, tc.want)
+			}
+		})
+	}
+	t.Run("many, of which the oldest are listed", func(t *testing.T) {
+		var answers []approval.Answer
+		for i := range 5000 {
+			a := yes
+			a.Name, a.UID, a.Created = fmt.Sprintf("a%d", i), fmt.Sprintf("uid-%d", i), noon.Add(time.Duration(i+1)*time.Millisecond)
+			answers = append(answers, a)
+		}
+		got := refused(t, ended(flow.Expired, decision.NotClaimed), since, answers...)
+		if want := "4999: " + strings.TrimSuffix(strings.Repeat("carol duplicate_approver, ", receipt.MaxRefused), ", "); got != want {
+			t.Errorf("refused are %s, want %s", got, want)
+		}
+	})
 }

@@ -136,3 +136,42 @@ func TestApprovalsCarryTheRulesTheyWereAcceptedUnder(t *testing.T) {
 		t.Errorf("approvals under %s, decided under %s", got, write.Status.RulesHash)
 	}
 }
+
+// Whoever may approve can make many approvals that do not count. They are told of a few times, never twice, and push nothing
+// out of the timeline that a later write would then tell again.
+func TestTimelineIsNotFilledByApprovers(t *testing.T) {
+	a := anAction("a1").Asked(1).Obj()
+	a.Timeline = []timeline.Event{{Seq: 1, Time: noon, Type: timeline.ActionProposed}}
+	yes := anApproval(a).Obj()
+	answers := []approval.Answer{yes}
+	for i := range 60 {
+		no := anApproval(a).By(dave).Obj()
+		no.Hash, no.Name, no.UID = "sha256:another", fmt.Sprintf("a1.dave.%d", i), fmt.Sprintf("no-%d", i)
+		answers = append(answers, no)
+	}
+	told := map[string]int{}
+	for range 6 {
+		before := a.Timeline
+		step := flow.Next(aPass(a).Policy(approving).Answers(flow.Fresh, answers...).Effect(flow.Absent, nil).With(func(s *flow.Snapshot) { s.Action.Action.ClaimableTime = nil }).Obj())
+		write, ok := step.(flow.WriteAction)
+		if !ok {
+			t.Fatalf("the step is %#v", step)
+		}
+		for _, e := range timeline.Since(before, write.Status.Timeline) {
+			told[string(e.Type)+" "+e.Data["approval"]]++
+		}
+		a.Timeline = write.Status.Timeline
+	}
+	invalidated := 0
+	for what, n := range told {
+		if strings.HasPrefix(what, string(timeline.ApprovalInvalidated)) {
+			invalidated++
+		}
+		if n > 1 && !strings.HasPrefix(what, string(timeline.ActionClaimable)) {
+			t.Errorf("%s is told %d times", what, n)
+		}
+	}
+	if invalidated != 8 || told[string(timeline.ApprovalGranted)+" "+yes.Name] != 1 {
+		t.Errorf("told are %v", told)
+	}
+}

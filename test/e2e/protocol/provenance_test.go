@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers"
@@ -115,6 +116,101 @@ var _ = Describe("By what was decided", Serial, func() {
 		Entry("before", "before event"),
 		Entry("after", "after event"),
 	)
+
+	It("is on record as in force never after its end, however late an operator is", func() {
+		s := newScene()
+		s.policy("another", `{"stripe.payout": {"decision": "deny"}}`)
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyInForce) }).Should(HaveLen(2))
+		withoutOperator()
+		stuck := pausedAt("before event")
+		late := startOperator(controllers.Options{Crash: stuck.at})
+		DeferCleanup(func() { _ = late.Stop() })
+		s.writePolicy("another", `{"stripe.payout": {"decision": "allow"}}`)
+		Eventually(stuck.At).Should(BeClosed(), "it has seen that the policy is there, and is about to say that it came into force")
+
+		By("which is deleted meanwhile, as another operator says")
+		Expect(env.Admin().Delete(ctx, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "another"}})).To(Succeed())
+		operator = startOperator(controllers.Options{})
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyRemoved) }).Should(HaveLen(1))
+		resume(stuck)
+		s.committed(unique("txn"))
+		s.policy("payments", `{"stripe.refund": {"effect": "refund:{payment_id}", "decision": "allow"}}`)
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyInForce) }).Should(HaveLen(3))
+		for _, d := range s.events(timeline.PolicyInForce)[2:] {
+			Expect(d.Data).To(HaveKeyWithValue("name", "payments"))
+		}
+		Expect(s.events(timeline.PolicyRemoved)).To(HaveLen(1))
+		s.chainHolds()
+	})
+
+	It("is on record although something else waits for its finalizer", func() {
+		s := newScene()
+		s.policy("another", `{"stripe.payout": {"decision": "deny"}}`)
+		ttl := int64(600)
+		settings := &v1alpha1.Settings{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: v1alpha1.SettingsName, Finalizers: []string{"example.com/wait"}},
+			Spec:       v1alpha1.SettingsSpec{ApprovalTTLSeconds: &ttl},
+		}
+		Expect(env.Admin().Create(ctx, settings)).To(Succeed())
+		Eventually(func() []receipt.Document { return s.events(timeline.SettingsInForce) }).Should(HaveLen(1))
+		Expect(env.Admin().Delete(ctx, settings)).To(Succeed())
+		edit := func(change func()) {
+			GinkgoHelper()
+			Eventually(func() error {
+				if err := env.Admin().Get(ctx, client.ObjectKeyFromObject(settings), settings); err != nil {
+					return err
+				}
+				change()
+				return env.Admin().Update(ctx, settings)
+			}).Should(Succeed())
+		}
+		edit(func() { *settings.Spec.ApprovalTTLSeconds = 604800 })
+		Expect(env.Admin().Delete(ctx, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "another"}})).To(Succeed())
+		Eventually(func() []receipt.Document { return s.events(timeline.PolicyRemoved) }).Should(HaveLen(1))
+		Eventually(func() int64 {
+			all := s.events(timeline.SettingsInForce)
+			return all[len(all)-1].Ordinal
+		}).Should(Equal(settings.Generation), "they decide until they are gone")
+		edit(func() { settings.Finalizers = nil })
+		Eventually(func() []receipt.Document { return s.events(timeline.SettingsRemoved) }).Should(HaveLen(1))
+		s.chainHolds()
+	})
+
+	It("has gaps, and an operator that dies right after it said so is no reason to say it again", func() {
+		newScene()
+		withoutOperator()
+		began := time.Now()
+		doomed := startDoomed("after event")
+		closed := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(closed)
+			admissionGap("ctrlrun-records-kept")()
+		}()
+		Eventually(doomed.Died).WithTimeout(time.Minute).Should(BeClosed())
+		// Whichever chain was the first to say so. The operator's last act was to write its head into the Ledger.
+		all := &v1alpha1.ReceiptList{}
+		Expect(env.Admin().List(ctx, all, client.MatchingFields{"spec.kind": receipt.KindEvent})).To(Succeed())
+		var said []v1alpha1.Receipt
+		for _, r := range all.Items {
+			if r.Spec.Reason == string(timeline.AdmissionGap) && r.CreationTimestamp.After(began.Add(-time.Second)) {
+				said = append(said, r)
+			}
+		}
+		Expect(said).To(HaveLen(1))
+		s := &scene{ns: said[0].Namespace}
+		Eventually(func() error {
+			l := s.ledger()
+			l.Status.Seq, l.Status.Hash = said[0].Spec.Seq, said[0].Spec.Hash
+			return env.Client(testenv.OperatorUser()).Status().Update(ctx, l)
+		}).Should(Succeed())
+		before := len(s.events(timeline.AdmissionGap))
+		operator = startOperator(controllers.Options{})
+		<-closed
+		Eventually(func() *metav1.MicroTime { return s.ledger().Status.AdmissionSince }).Should(HaveValue(HaveField("Time", BeTemporally("~", admissionSince(), time.Millisecond))))
+		Expect(s.events(timeline.AdmissionGap)).To(HaveLen(before))
+		s.chainHolds()
+	})
 
 	It("has gaps, and each chain says when", func() {
 		s, quiet := newScene(), newScene()
