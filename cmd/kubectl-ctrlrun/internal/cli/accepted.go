@@ -20,8 +20,8 @@ import (
 const acceptTimeout = 30 * time.Second
 
 // waitAccepted waits until the operator has judged a statement. A statement that is refused is an error with the reason.
-func (a *app) waitAccepted(ctx context.Context, s *session, statement kube.Object, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func (a *app) waitAccepted(whole context.Context, s *session, statement kube.Object, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(whole, timeout)
 	defer cancel()
 	silence := time.NewTimer(client.SilentAfter)
 	defer silence.Stop()
@@ -29,10 +29,10 @@ func (a *app) waitAccepted(ctx context.Context, s *session, statement kube.Objec
 	for {
 		select {
 		case <-silence.C:
-			a.note("%s", silentNote)
+			a.note("%s", s.silence(ctx))
 		case update, open := <-updates:
 			if !open {
-				return exit.Errorf(exit.Waiting, "%s was created, but nobody has judged it for %s: %s", statement.GetName(), timeout, silentNote)
+				return exit.Errorf(exit.Waiting, "%s was created, but nobody has judged it for %s: %s", statement.GetName(), timeout, s.silence(whole))
 			}
 			if apierrors.IsForbidden(update.Err) {
 				return exit.Errorf(exit.Waiting, "%s was created, but you may not read whether it counts: %w", statement.GetName(), update.Err)
@@ -51,8 +51,6 @@ func (a *app) waitAccepted(ctx context.Context, s *session, statement kube.Objec
 		}
 	}
 }
-
-const silentNote = "the operator has not answered; is it running? kubectl get pods -A -l app.kubernetes.io/name=ctrlrun,app.kubernetes.io/component=operator"
 
 func conditionsOf(statement kube.Object) []metav1.Condition {
 	switch s := statement.(type) {

@@ -143,6 +143,30 @@ func ago(t metav1.Time) string {
 	return duration.HumanDuration(time.Since(t.Time))
 }
 
+// whenAndAgo is a time as it stands in receipts, and how long ago that is.
+func whenAndAgo(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%s, %s ago", t.UTC().Format(time.RFC3339), ago(metav1.NewTime(t)))
+}
+
+// leaseText is until when an execution had to be reported, and how long that is as long as it matters.
+func leaseText(action *v1alpha1.Action, now time.Time) string {
+	execution := action.Status.Execution
+	if execution == nil || execution.LeaseExpirationTime.IsZero() {
+		return ""
+	}
+	text := execution.LeaseExpirationTime.UTC().Format(time.RFC3339)
+	if action.Status.State != v1alpha1.ActionAdmitted {
+		return text
+	}
+	if left := execution.LeaseExpirationTime.Sub(now); left > 0 {
+		return text + ", in " + duration.HumanDuration(left)
+	}
+	return text + ": it is over, and nobody has reported"
+}
+
 func until(t time.Time) string {
 	left := time.Until(t)
 	if left <= 0 {

@@ -22,7 +22,7 @@ func (a *app) effectsCommand() *cobra.Command {
 		Use:   "effects",
 		Short: "List effects and what is known of them",
 		Long: "List effects and what is known of them.\n\n-o jsonl writes one line of JSON for each, with what one needs in order to find out what became of it: key, token, agent,\n" +
-			"cause, receipt. Add result, reason and evidence to each line, and resolve -f takes them all at once.",
+			"cause, receipt, arguments. Add result, reason and evidence to each line, and resolve -f takes them all at once.",
 		Example: "  kubectl ctrlrun effects --state Ambiguous -A\n  kubectl ctrlrun effects --state Ambiguous -o jsonl > todo.jsonl",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -125,8 +125,8 @@ func effectStatus(effect *v1alpha1.Effect) v1alpha1.EffectStatus {
 	return *effect.Status
 }
 
-// effectRows writes what is known of an Effect.
-func effectRows(t fields, effect *v1alpha1.Effect) {
+// effectRows writes what is known of an Effect. The arguments of the attempt are not in it; "" if they are not known.
+func effectRows(t fields, effect *v1alpha1.Effect, arguments string) {
 	status := effectStatus(effect)
 	t.row("Effect", effect.Name)
 	t.row("Key", effect.Spec.Key)
@@ -137,6 +137,7 @@ func effectRows(t fields, effect *v1alpha1.Effect) {
 	if holder := status.Holder; holder != nil {
 		t.row("Holder", fmt.Sprintf("action %s of %s", holder.Name, holder.Agent))
 	}
+	t.row("Arguments", arguments)
 	t.row("Token", status.Token)
 	if status.LeaseExpirationTime != nil && slices.Contains([]v1alpha1.EffectState{v1alpha1.EffectReserved, v1alpha1.EffectExecuting}, status.State) {
 		t.row("Lease ends", until(status.LeaseExpirationTime.Time))

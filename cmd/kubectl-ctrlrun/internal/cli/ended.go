@@ -105,8 +105,11 @@ func ambiguous(action *v1alpha1.Action) bool {
 	return false
 }
 
+// resolveForms are the two answers with what each of them needs.
+const resolveForms = "--committed --reason TEXT, or --not-executed --reason TEXT --evidence URL"
+
 func resolveCommandLine(effect, namespace string) string {
-	return fmt.Sprintf("kubectl ctrlrun resolve %s -n %s --committed|--not-executed --reason ...", effect, namespace)
+	return fmt.Sprintf("kubectl ctrlrun resolve %s -n %s %s", effect, namespace, resolveForms)
 }
 
 func claimCommandLine(action *v1alpha1.Action) string {

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +19,7 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
 
@@ -50,7 +53,11 @@ func (a *app) inspectCommand() *cobra.Command {
 				return err
 			}
 			if key != "" {
-				return a.inspectEffect(cmd.Context(), s, action.EffectName(key), objects)
+				err := a.inspectEffect(cmd.Context(), s, action.EffectName(key), objects)
+				if isNoEffect(err) {
+					return s.noEffect(cmd.Context(), action.EffectName(key), key)
+				}
+				return err
 			}
 			return a.inspectName(cmd.Context(), s, args[0], objects)
 		},
@@ -66,7 +73,10 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 	kind, _, qualified := strings.Cut(arg, "/")
 	name := objectName(arg)
 	if qualified && strings.HasPrefix(kind, "eff") {
-		return a.inspectEffect(ctx, s, name, objects)
+		if err := a.inspectEffect(ctx, s, name, objects); !isNoEffect(err) {
+			return err
+		}
+		return s.noEffect(ctx, name, "")
 	}
 	object := &v1alpha1.Action{}
 	err := s.kube.Get(ctx, s.key(name), object)
@@ -98,7 +108,7 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 		return nil
 	}
 	a.println()
-	return a.printEffect(ctx, s, x.Effect)
+	return a.printEffect(ctx, s, x.Effect, object)
 }
 
 // raw reports whether the object is printed as it is.
@@ -134,7 +144,8 @@ func (a *app) inspectGone(ctx context.Context, s *session, name string, objects 
 		return exit.With(exit.Of(err), fmt.Errorf("there is no action and no effect %q in namespace %s; finished actions are deleted after a time, "+
 			"and the receipts, which would tell, cannot be read: %w", name, s.Namespace(), err))
 	case len(list.Items) == 0:
-		return exit.Errorf(exit.Failure, "there is no action, no effect and no receipt of an action %q in namespace %s", name, s.Namespace())
+		return exit.Errorf(exit.Failure, "there is no action, no effect and no receipt of an action %q in namespace %s; for another namespace give -n NAMESPACE",
+			name, s.Namespace())
 	case objects.raw():
 		return objects.object(a, s.kube.Scheme(), list)
 	}
@@ -178,11 +189,13 @@ func (a *app) printAction(x *inspection) {
 	t.row("Reason", object.Status.Reason)
 	t.row("Message", object.Status.Message)
 	if resolved := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ResolvedCondition); resolved != nil && resolved.Status == metav1.ConditionTrue {
-		t.row("Resolved", strings.TrimSpace(resolved.Reason+" "+resolved.Message))
+		t.row("Resolved", resolvedText(resolved))
 	}
 	approvalRows(t, x)
 	if execution := object.Status.Execution; execution != nil {
 		t.row("Executed by", fmt.Sprintf("%s, claim %s", execution.Mode, execution.ClaimID))
+		t.row("Admitted", whenAndAgo(execution.AdmissionTime.Time))
+		t.row("Lease until", leaseText(object, time.Now()))
 		t.row("Token", execution.Token)
 		for _, approval := range execution.Approvals {
 			// What the admission spent is in the action itself, also for those who may not read approvals.
@@ -196,11 +209,29 @@ func (a *app) printAction(x *inspection) {
 	t.flush()
 }
 
+// resolvedText is how the effect of an Action was resolved, in the words in which a person stated it.
+func resolvedText(condition *metav1.Condition) string {
+	return strings.Replace(condition.Message, ": "+string(v1alpha1.EffectFailed)+" (", ": "+notExecuted+" (", 1)
+}
+
 // noEffectError says that there is no Effect of a name. An Effect is never deleted, so nothing was ever admitted under its key.
-type noEffectError struct{ name, namespace string }
+type noEffectError struct{ name, key, namespace string }
 
 func (e *noEffectError) Error() string {
-	return fmt.Sprintf("there is no effect %q in namespace %s", e.name, e.namespace)
+	what := fmt.Sprintf("effect %q", e.name)
+	if e.key != "" {
+		what = fmt.Sprintf("effect with the key %q", e.key)
+	}
+	return fmt.Sprintf("there is no %s in namespace %s: nothing was ever admitted under it there; for another namespace give -n NAMESPACE, "+
+		"and kubectl ctrlrun effects -A lists those of all", what, e.namespace)
+}
+
+// noEffect is the error for an effect that is not there, by the key if that is how it was named.
+func (s *session) noEffect(ctx context.Context, name, key string) error {
+	if err := s.namespaceThere(ctx); err != nil {
+		return err
+	}
+	return &noEffectError{name: name, key: key, namespace: s.Namespace()}
 }
 
 func isNoEffect(err error) bool {
@@ -227,7 +258,7 @@ func (a *app) inspectEffect(ctx context.Context, s *session, name string, object
 		}
 		return a.printInspection(s, x)
 	}
-	return a.printEffect(ctx, s, effect)
+	return a.printEffect(ctx, s, effect, nil)
 }
 
 // inspectHolder collects what is known of the action that holds an effect.
@@ -261,10 +292,15 @@ func (s *session) inspectHolder(ctx context.Context, effect *v1alpha1.Effect) (*
 }
 
 // printEffect shows an effect and everything that was ever tried for it: its own history, and the receipts, which remember
-// the attempts that never began too.
-func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effect) error {
+// the attempts that never began too. The arguments of shown, an Action or nil, stand above it already.
+func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effect, shown *v1alpha1.Action) error {
+	receipts, err := s.receiptsOf(ctx, effect)
+	arguments := ""
+	if holder := effectStatus(effect).Holder; shown == nil || holder == nil || holder.UID != shown.UID {
+		arguments = s.argumentsOf(ctx, effect, receipts)
+	}
 	t := a.fields()
-	effectRows(t, effect)
+	effectRows(t, effect, arguments)
 	t.flush()
 	if history := effectStatus(effect).History; len(history) > 0 {
 		a.println()
@@ -274,7 +310,6 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 		}
 		h.flush()
 	}
-	receipts, err := s.receiptsOf(ctx, effect)
 	if err != nil {
 		a.note("its receipts cannot be read: %s", oneLine(err.Error()))
 		return nil
@@ -287,6 +322,40 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 		a.note("nobody knows whether it happened; find out, then run: %s", resolveCommandLine(effect.Name, effect.Namespace))
 	}
 	return nil
+}
+
+// argumentsOf are those of the present attempt of an effect, laid out for reading: of the Action that holds it, or if that is
+// gone, of a receipt of the attempt. "" if neither can be read.
+func (s *session) argumentsOf(ctx context.Context, effect *v1alpha1.Effect, receipts []v1alpha1.Receipt) string {
+	status := effectStatus(effect)
+	if holder := status.Holder; holder != nil {
+		object := &v1alpha1.Action{}
+		if err := s.kube.Get(ctx, kube.ObjectKey{Namespace: effect.Namespace, Name: holder.Name}, object); err == nil && object.UID == holder.UID {
+			return prettyJSON(object.Spec.Arguments.Raw)
+		}
+	}
+	for i := range slices.Backward(receipts) {
+		if receipts[i].Spec.Attempt != status.Attempt {
+			continue
+		}
+		if arguments := recordedArguments(&receipts[i]); arguments != nil {
+			return prettyJSON(arguments)
+		}
+	}
+	return ""
+}
+
+// recordedArguments are the arguments that a receipt of an action has, or nil. One whose hash does not fit is not believed.
+func recordedArguments(r *v1alpha1.Receipt) json.RawMessage {
+	document, err := receipt.Parse(entryOf(r))
+	if err != nil || document.Arguments == nil || canonical.Sum([]byte(r.Spec.Document)) != r.Spec.Hash {
+		return nil
+	}
+	arguments, err := canonical.Encode(document.Arguments)
+	if err != nil {
+		return nil
+	}
+	return arguments
 }
 
 // receiptsOf are the receipts of one effect, in the order of the chain.

@@ -228,7 +228,11 @@ func (a *app) printEvents(events []inspectedEvent) {
 	for _, e := range events {
 		var words []string
 		for _, key := range sortedKeys(e.Data) {
-			if value := e.Data[key]; value != "" {
+			value := e.Data[key]
+			if e.Type == string(timeline.EffectResolved) && key == "result" {
+				value = resultWord(receipt.KindResolution, value)
+			}
+			if value != "" {
 				words = append(words, key+"="+word(value))
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/canonical"
 )
 
 const jsonlFormat = "jsonl"
@@ -33,6 +34,8 @@ type effectLine struct {
 	Receipt    string                 `json:"receipt,omitempty"`
 	Hash       string                 `json:"receiptHash,omitempty"`
 	Late       v1alpha1.OutcomeResult `json:"lateOutcome,omitempty"`
+	// Arguments of the attempt, as long as its Action or the receipt that says ambiguous can be read.
+	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
 
 func lineOf(effect *v1alpha1.Effect, quoted *quotedReceipt) effectLine {
@@ -72,7 +75,12 @@ func (a *app) printEffectLines(ctx context.Context, s *session, effects []v1alph
 				return err
 			}
 		}
-		if err := a.printLine(lineOf(&effects[i], quoted)); err != nil {
+		line := lineOf(&effects[i], quoted)
+		var err error
+		if line.Arguments, err = quotes.argumentsOf(ctx, &effects[i], quoted); err != nil {
+			return err
+		}
+		if err := a.printLine(line); err != nil {
 			return err
 		}
 	}
@@ -95,18 +103,24 @@ func (a *app) printLine(value any) error {
 type quotedReceipt struct {
 	ref        v1alpha1.ReceiptReference
 	actionType string
+	arguments  json.RawMessage // nil if they are not known
 }
 
 // quotes finds the ambiguous receipts of many effects. The Action of an ambiguous effect is kept and names its receipt, so one
 // list of Actions answers for nearly all of them; to look for each effect among all receipts would be slow.
 type quotes struct {
-	session *session
-	read    map[string]bool // namespaces
-	actions map[types.UID]*v1alpha1.Action
+	session   *session
+	read      map[string]bool // namespaces whose ambiguous Actions were read
+	actions   map[types.UID]*v1alpha1.Action
+	readAll   map[string]bool // namespaces whose Actions were all read, for their arguments
+	arguments map[types.UID]json.RawMessage
 }
 
 func (s *session) quotes() *quotes {
-	return &quotes{session: s, read: map[string]bool{}, actions: map[types.UID]*v1alpha1.Action{}}
+	return &quotes{
+		session: s, read: map[string]bool{}, actions: map[types.UID]*v1alpha1.Action{},
+		readAll: map[string]bool{}, arguments: map[types.UID]json.RawMessage{},
+	}
 }
 
 func (q *quotes) of(ctx context.Context, effect *v1alpha1.Effect) (*quotedReceipt, error) {
@@ -117,14 +131,55 @@ func (q *quotes) of(ctx context.Context, effect *v1alpha1.Effect) (*quotedReceip
 	if status.Holder != nil && status.Loss == nil {
 		action := q.actions[status.Holder.UID]
 		if action != nil && action.Status.ReceiptRef != nil && action.Status.Effect != nil && action.Status.Effect.Attempt == status.Attempt {
-			return &quotedReceipt{ref: *action.Status.ReceiptRef, actionType: action.Spec.ActionType}, nil
+			return &quotedReceipt{ref: *action.Status.ReceiptRef, actionType: action.Spec.ActionType, arguments: canonicalJSON(action.Spec.Arguments.Raw)}, nil
 		}
 	}
 	found, err := q.session.ambiguousReceipt(ctx, effect)
 	if err != nil {
 		return nil, err
 	}
-	return &quotedReceipt{ref: v1alpha1.ReceiptReference{Name: found.Name, Seq: found.Spec.Seq, Hash: found.Spec.Hash}, actionType: found.Spec.ActionType}, nil
+	return &quotedReceipt{
+		ref:        v1alpha1.ReceiptReference{Name: found.Name, Seq: found.Spec.Seq, Hash: found.Spec.Hash},
+		actionType: found.Spec.ActionType, arguments: recordedArguments(found),
+	}, nil
+}
+
+// argumentsOf are the arguments of the present attempt, or nil.
+func (q *quotes) argumentsOf(ctx context.Context, effect *v1alpha1.Effect, quoted *quotedReceipt) (json.RawMessage, error) {
+	if quoted != nil && quoted.arguments != nil {
+		return quoted.arguments, nil
+	}
+	holder := effectStatus(effect).Holder
+	if holder == nil {
+		return nil, nil
+	}
+	if !q.readAll[effect.Namespace] {
+		q.readAll[effect.Namespace] = true
+		var page v1alpha1.ActionList
+		err := q.session.eachPage(ctx, &page, func() error {
+			for i := range page.Items {
+				q.arguments[page.Items[i].UID] = canonicalJSON(page.Items[i].Spec.Arguments.Raw)
+			}
+			return nil
+		}, kube.InNamespace(effect.Namespace), notCanary)
+		if err != nil && exit.Of(err) != exit.Refused {
+			return nil, err
+		}
+	}
+	return q.arguments[holder.UID], nil
+}
+
+// canonicalJSON is JSON on one line, or nil if it has no canonical form.
+func canonicalJSON(raw []byte) json.RawMessage {
+	value, err := canonical.Parse(raw)
+	if err != nil {
+		return nil
+	}
+	text, err := canonical.Encode(value)
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // readActions reads the ambiguous Actions of a namespace once. Somebody who may not read them is answered from the receipts.

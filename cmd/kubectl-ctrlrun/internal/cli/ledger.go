@@ -51,6 +51,9 @@ func (a *app) ledgerAcceptCommand() *cobra.Command {
 			if err := s.refuseUnheld(cmd.Context(), args[0]); err != nil {
 				return err
 			}
+			if err := s.refuseVoid(cmd.Context()); err != nil {
+				return err
+			}
 			if !yes {
 				question := fmt.Sprintf("%s accepts %s as the head of the chain of %s in %s.", s.user.Username, link, args[0], s.cluster)
 				if err := a.confirm(question, "--yes"); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
 
@@ -107,6 +108,18 @@ func (a *app) receiptsListCommand() *cobra.Command {
 	return cmd
 }
 
+// notExecuted is what a person says of an effect that did not happen. For machines the result of a resolution is failed, as that
+// of an action whose executor said so.
+const notExecuted = "not executed"
+
+// resultWord is the result of a receipt for people, as one word.
+func resultWord(kind, result string) string {
+	if kind == receipt.KindResolution && result == string(decision.Failed) {
+		return "not-executed"
+	}
+	return result
+}
+
 // eachReceipt reads the receipts of the namespace in the order of their names, which is the order of the chain.
 func (s *session) eachReceipt(ctx context.Context, each func(*v1alpha1.Receipt) error, opts ...kube.ListOption) error {
 	return s.eachReceiptOf(ctx, s.Namespace(), each, opts...)
@@ -137,7 +150,7 @@ func (a *app) printReceipts(receipts []v1alpha1.Receipt, wide bool) {
 			attempt = fmt.Sprint(spec.Attempt)
 		}
 		cells := []string{
-			fmt.Sprint(spec.Seq), spec.Kind, orDash(spec.Result), orDash(spec.Reason), orDash(spec.ActionType), orDash(spec.Agent),
+			fmt.Sprint(spec.Seq), spec.Kind, orDash(resultWord(spec.Kind, spec.Result)), orDash(spec.Reason), orDash(spec.ActionType), orDash(spec.Agent),
 			orDash(spec.EffectName), orDash(attempt), ago(receipts[i].CreationTimestamp),
 		}
 		if wide {

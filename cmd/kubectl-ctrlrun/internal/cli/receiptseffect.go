@@ -37,6 +37,10 @@ type storyNow struct {
 	Cause   string     `json:"cause,omitempty"`
 	Since   *time.Time `json:"since,omitempty"`
 	Action  string     `json:"action,omitempty"` // the holder
+	// LateOutcome is what a report said that came after the lease was declared over, and LateOutcomeName its name. It settles
+	// nothing, and may have come after the receipt was written.
+	LateOutcome     string `json:"lateOutcome,omitempty"`
+	LateOutcomeName string `json:"lateOutcomeName,omitempty"`
 }
 
 type storyAttempt struct {
@@ -171,6 +175,9 @@ func nowOf(record *v1alpha1.Effect) *storyNow {
 	now := &storyNow{State: string(status.State), Attempt: status.Attempt, Cause: string(status.Cause), Since: timeOrNil(status.LastTransitionTime.Time)}
 	if status.Holder != nil {
 		now.Action = status.Holder.Name
+	}
+	if late := status.LateOutcomeRef; late != nil {
+		now.LateOutcome, now.LateOutcomeName = string(late.Result), late.Name
 	}
 	return now
 }
@@ -322,6 +329,9 @@ func (a *app) printStory(t *story) {
 		for _, event := range attempt.Events {
 			f.row(event.label(), at(&event.Time, event.text()))
 		}
+		if now := t.Now; now != nil && now.LateOutcomeName != "" && now.Attempt == attempt.Attempt && !attempt.tells(now.LateOutcomeName) {
+			f.row("Late report", fmt.Sprintf("%s: it came after the lease was over and settles nothing (%s)", now.LateOutcome, now.LateOutcomeName))
+		}
 	}
 	if len(t.Refused) > 0 {
 		f.gap()
@@ -333,6 +343,11 @@ func (a *app) printStory(t *story) {
 	if t.Now != nil && t.Now.State == string(v1alpha1.EffectAmbiguous) {
 		a.note("nobody knows whether it happened; find out, then run: %s", resolveCommandLine(t.Name, t.Namespace))
 	}
+}
+
+// tells reports whether a receipt of the attempt names a late report already.
+func (s storyAttempt) tells(lateOutcome string) bool {
+	return slices.ContainsFunc(s.Events, func(e storyEvent) bool { return e.LateOutcome == lateOutcome })
 }
 
 func (t *story) nowText() string {
@@ -383,10 +398,17 @@ func (e storyEvent) label() string {
 
 func (e storyEvent) text() string {
 	text := e.Result
+	if e.Kind == receipt.KindResolution && e.Result == string(decision.Failed) {
+		text = notExecuted
+	}
 	if e.Reason != "" {
 		text += ", " + e.Reason
 	}
-	if e.Reporter != "" {
+	switch {
+	case e.Reason == string(decision.LeaseLapsed):
+		// The receipt names the operator, which concluded it: to people that would read as if somebody had reported.
+		text += ": nobody reported before the lease was over"
+	case e.Reporter != "":
 		text += ", as reported by " + e.Reporter
 	}
 	if e.Resolver != "" {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +17,7 @@ import (
 
 const resolveLong = `Say what really happened to an ambiguous effect, after you found out.
 
-It shows the effect, the attempt, who held it, a late report if there is one, and the receipt your statement answers. Then it
+It shows the effect, the attempt, who held it, its arguments, a late report if there is one, and the receipt your statement answers. Then it
 asks, creates a Resolution, and waits until the operator has accepted it.
 
   --committed       it happened; the effect is never attempted again
@@ -66,7 +68,7 @@ func (a *app) resolveCommand() *cobra.Command {
 	var file, dryRun string
 	var committed, notExecuted, yes bool
 	cmd := &cobra.Command{
-		Use:   "resolve EFFECT --committed|--not-executed --reason TEXT [--evidence URL]",
+		Use:   "resolve EFFECT --committed --reason TEXT | --not-executed --reason TEXT --evidence URL",
 		Short: "Say what really happened to an ambiguous effect",
 		Long:  resolveLong,
 		Example: "  kubectl ctrlrun resolve --key refund:txn_1 --not-executed --reason \"not in the provider's log\" --evidence https://...\n" +
@@ -135,7 +137,7 @@ func answerOfFlags(args []string, committed, notExecuted bool, r resolving) (res
 		return r, exit.Errorf(exit.Usage, "give the name of the effect, or --key KEY")
 	}
 	if committed == notExecuted {
-		return r, exit.Errorf(exit.Usage, "say either --committed or --not-executed")
+		return r, exit.Errorf(exit.Usage, "say what happened: %s", resolveForms)
 	}
 	r.result = v1alpha1.ResolutionCommitted
 	if notExecuted {
@@ -144,28 +146,40 @@ func answerOfFlags(args []string, committed, notExecuted bool, r resolving) (res
 	if r.key == "" {
 		r.effect = objectName(args[0])
 	}
-	r, err := r.named()
-	return r, usage(err)
+	r, wrong := r.named(nil, nil)
+	return r, usage(errors.Join(wrong...))
 }
 
-func (r resolving) check() error {
-	switch {
-	case r.reason == "":
-		return fmt.Errorf("%s: a reason is needed: how do you know?", r.effect)
-	case r.result == v1alpha1.ResolutionNotExecuted && r.evidence == "":
-		return fmt.Errorf("%s: NotExecuted frees the effect for another attempt, so it needs evidence, such as a link to the provider's record", r.effect)
+// problem is what is wrong with one member of an answer.
+type problem struct {
+	key string
+	err error
+}
+
+// problems are everything that is wrong with what an answer says.
+func (r resolving) problems() []problem {
+	var found []problem
+	if r.reason == "" {
+		found = append(found, problem{"reason", fmt.Errorf("%s: a reason is needed: how do you know?", orDash(r.effect))})
+	}
+	if r.result == v1alpha1.ResolutionNotExecuted && r.evidence == "" {
+		found = append(found, problem{"evidence", fmt.Errorf(
+			"%s: NotExecuted frees the effect for another attempt, so it needs evidence, such as a link to the provider's record", orDash(r.effect))})
 	}
 	if err := checkLength("reason", r.reason, maxReason); err != nil {
-		return err
+		found = append(found, problem{"reason", err})
 	}
-	return checkLength("evidence", r.evidence, maxEvidence)
+	if err := checkLength("evidence", r.evidence, maxEvidence); err != nil {
+		found = append(found, problem{"evidence", err})
+	}
+	return found
 }
 
 func (a *app) resolve(ctx context.Context, s *session, r resolving, mode resolveMode) error {
 	effect := &v1alpha1.Effect{}
 	err := s.kube.Get(ctx, s.key(r.effect), effect)
 	if apierrors.IsNotFound(err) && !missingKind(err) {
-		return exit.Errorf(exit.Failure, "there is no effect %q in namespace %s", r.effect, s.Namespace())
+		return s.noEffect(ctx, r.effect, r.key)
 	}
 	if err != nil {
 		return explain(err)
@@ -177,6 +191,11 @@ func (a *app) resolve(ctx context.Context, s *session, r resolving, mode resolve
 	if r.attempt != 0 && r.attempt != status.Attempt {
 		return exit.Errorf(exit.Failure, "effect %s is at attempt %d, not %d: look into it again", effect.Name, status.Attempt, r.attempt)
 	}
+	if mode != resolveDryRun {
+		if err := s.refuseVoid(ctx); err != nil {
+			return err
+		}
+	}
 	quoted, err := s.ambiguousReceipt(ctx, effect)
 	if err != nil {
 		return err
@@ -185,7 +204,7 @@ func (a *app) resolve(ctx context.Context, s *session, r resolving, mode resolve
 	if err != nil {
 		return err
 	}
-	a.showEffect(s, effect, quoted, may, r)
+	a.showEffect(ctx, s, effect, quoted, may, r)
 	if !may.allowed {
 		return exit.Errorf(exit.Refused, "you may not resolve %s in namespace %s: you lack %s; see kubectl ctrlrun who-can resolve %s",
 			quoted.Spec.ActionType, s.Namespace(), may.missing, quoted.Spec.ActionType)
@@ -195,7 +214,7 @@ func (a *app) resolve(ctx context.Context, s *session, r resolving, mode resolve
 		a.note("nothing was stated: this is a dry run")
 		return nil
 	case resolveAsking:
-		if err := a.confirm(fmt.Sprintf("State that attempt %d is %s?", status.Attempt, r.result), "--yes"); err != nil {
+		if err := a.confirm(fmt.Sprintf("State that attempt %d is %s?", status.Attempt, statedWord(r.result)), "--yes"); err != nil {
 			return err
 		}
 	}
@@ -229,16 +248,24 @@ func (s *session) ambiguousReceipt(ctx context.Context, effect *v1alpha1.Effect)
 	return nil, exit.Errorf(exit.Waiting, "effect %s is Ambiguous, but the receipt that says so is not written yet: try again in a moment", effect.Name)
 }
 
-func (a *app) showEffect(s *session, effect *v1alpha1.Effect, quoted *v1alpha1.Receipt, may verdict, r resolving) {
+// statedWord is what a resolver states, for people.
+func statedWord(result v1alpha1.ResolutionResult) string {
+	if result == v1alpha1.ResolutionNotExecuted {
+		return notExecuted
+	}
+	return strings.ToLower(string(result))
+}
+
+func (a *app) showEffect(ctx context.Context, s *session, effect *v1alpha1.Effect, quoted *v1alpha1.Receipt, may verdict, r resolving) {
 	t := a.fieldsOn(a.streams.ErrOut)
 	t.row("Cluster", s.cluster)
 	t.row("Namespace", s.Namespace())
 	t.row("You", s.user.Username)
 	t.row("You may", may.String())
 	t.gap()
-	effectRows(t, effect)
+	effectRows(t, effect, s.argumentsOf(ctx, effect, []v1alpha1.Receipt{*quoted}))
 	t.row("Receipt", fmt.Sprintf("%s %s", quoted.Name, quoted.Spec.Hash))
-	t.row("You state", string(r.result)+": "+r.reason)
+	t.row("You state", statedWord(r.result)+": "+r.reason)
 	t.row("Evidence given", r.evidence)
 	t.flush()
 }

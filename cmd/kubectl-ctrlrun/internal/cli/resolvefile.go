@@ -40,7 +40,7 @@ const (
 // answerKeys are the keys of an answer that say something. The others of a line of `effects -o jsonl` may stand beside them.
 var (
 	answerKeys = []string{"effect", "key", "namespace", "attempt", "receiptHash", "result", "reason", "evidence"}
-	toldKeys   = []string{"actionType", "action", "agent", "user", "state", "cause", "since", "token", "receipt", "lateOutcome"}
+	toldKeys   = []string{"actionType", "action", "agent", "user", "state", "cause", "since", "token", "receipt", "lateOutcome", "arguments"}
 )
 
 // readAnswers reads the answers of a file: lines of JSON, or a YAML list. Everything that is wrong with it is one error, so
@@ -85,12 +85,13 @@ func parseAnswerLines(data []byte) (answers []resolving, problems []string) {
 			problems = append(problems, fmt.Sprintf("line %d: %v", number, err))
 			continue
 		}
-		answer, err := answerOf(number, members)
-		if err != nil {
+		answer, wrong := answerOf(number, members)
+		for _, err := range wrong {
 			problems = append(problems, fmt.Sprintf("line %d: %v", number, err))
-			continue
 		}
-		answers = append(answers, answer)
+		if len(wrong) == 0 {
+			answers = append(answers, answer)
+		}
 	}
 	return answers, problems
 }
@@ -105,53 +106,64 @@ func parseAnswerList(data []byte) (answers []resolving, problems []string) {
 		return nil, []string{fmt.Sprintf("line %d: expected a list of answers, or a JSON object on each line", root.Line)}
 	}
 	for _, node := range root.Content {
-		answer, err := answerOfNode(node)
-		if err != nil {
+		answer, wrong := answerOfNode(node)
+		for _, err := range wrong {
 			problems = append(problems, err.Error())
-			continue
 		}
-		answers = append(answers, answer)
+		if len(wrong) == 0 {
+			answers = append(answers, answer)
+		}
 	}
 	return answers, problems
 }
 
-func answerOfNode(node *yaml.Node) (resolving, error) {
-	if err := onlyKeys(node, append(slices.Clone(answerKeys), toldKeys...)...); err != nil {
-		return resolving{}, err
+func answerOfNode(node *yaml.Node) (resolving, []error) {
+	if node.Kind != yaml.MappingNode {
+		return resolving{}, []error{fmt.Errorf("line %d: expected a mapping of keys to values", node.Line)}
 	}
+	var wrong []error
 	members := map[string]any{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		key, value := node.Content[i].Value, node.Content[i+1]
-		if !slices.Contains(answerKeys, key) {
-			continue
-		}
-		// People write text without quotes, also where a YAML reader sees a date or a number in it.
-		if members[key] = any(value.Value); value.Kind != yaml.ScalarNode {
-			return resolving{}, fmt.Errorf("line %d: %s must be text", value.Line, key)
-		}
-		if key == "attempt" {
+		key, value := node.Content[i], node.Content[i+1]
+		_, again := members[key.Value]
+		switch {
+		case again:
+			wrong = append(wrong, fmt.Errorf("line %d: key %q stands twice", key.Line, key.Value))
+		case slices.Contains(toldKeys, key.Value):
+			members[key.Value] = nil
+		case !slices.Contains(answerKeys, key.Value):
+			wrong = append(wrong, fmt.Errorf("line %d: unknown key %q: use %s", key.Line, key.Value, strings.Join(answerKeys, ", ")))
+		case value.Kind != yaml.ScalarNode:
+			members[key.Value] = value // which is no text
+		case value.Tag == "!!null":
+			members[key.Value] = nil
+		case key.Value == "attempt":
 			n, ok := new(big.Int).SetString(value.Value, 10)
-			if !ok {
-				return resolving{}, fmt.Errorf("line %d: attempt must be a whole number", value.Line)
+			if members[key.Value] = any(n); !ok {
+				members[key.Value] = value.Value
 			}
-			members[key] = n
+		default:
+			// People write text without quotes, also where a YAML reader sees a date or a number in it.
+			members[key.Value] = value.Value
 		}
 	}
-	answer, err := answerOf(node.Line, members)
-	if err != nil {
-		return resolving{}, fmt.Errorf("line %d: %w", node.Line, err)
+	answer, more := answerOf(node.Line, members)
+	for _, err := range more {
+		wrong = append(wrong, fmt.Errorf("line %d: %w", node.Line, err))
 	}
-	return answer, nil
+	return answer, wrong
 }
 
-// answerOf checks one answer for everything that can be known without asking the cluster.
-func answerOf(number int, members map[string]any) (resolving, error) {
+// answerOf checks one answer for everything that can be known without asking the cluster, and says all that is wrong with it.
+func answerOf(number int, members map[string]any) (resolving, []error) {
 	r := resolving{line: number}
 	texts := map[string]*string{
 		"effect": &r.effect, "key": &r.key, "namespace": &r.namespace, "receiptHash": &r.receiptHash, "reason": &r.reason, "evidence": &r.evidence,
 	}
 	var word string
 	texts["result"] = &word
+	var wrong []error
+	unread := map[string]bool{} // is there, but not text: that it is missing would be one mistake said twice
 	for _, key := range sortedKeys(members) {
 		value := members[key]
 		target, text := texts[key]
@@ -160,24 +172,28 @@ func answerOf(number int, members map[string]any) (resolving, error) {
 		case key == "attempt":
 			n, ok := value.(*big.Int)
 			if !ok || !n.IsInt64() || n.Sign() <= 0 {
-				return r, errors.New("attempt must be a whole number from 1")
+				wrong = append(wrong, errors.New("attempt must be a whole number from 1"))
+				continue
 			}
 			r.attempt = n.Int64()
 		case !text:
-			return r, fmt.Errorf("unknown key %q: use %s", key, strings.Join(answerKeys, ", "))
+			wrong = append(wrong, fmt.Errorf("unknown key %q: use %s", key, strings.Join(answerKeys, ", ")))
 		case value == nil: // the same as not there
 		default:
 			var ok bool
 			if *target, ok = value.(string); !ok {
-				return r, fmt.Errorf("%s must be text", key)
+				unread[key] = true
+				wrong = append(wrong, fmt.Errorf("%s must be text", key))
 			}
 		}
 	}
-	var err error
-	if r.result, err = resultOf(word); err != nil {
-		return r, err
+	if !unread["result"] {
+		var err error
+		if r.result, err = resultOf(word); err != nil {
+			wrong = append(wrong, err)
+		}
 	}
-	return r.named()
+	return r.named(wrong, unread)
 }
 
 // resultOf reads a result in the words of the command line, committed and not-executed, or in those of the API.
@@ -193,17 +209,23 @@ func resultOf(word string) (v1alpha1.ResolutionResult, error) {
 	return "", fmt.Errorf("result is committed or not-executed, not %q", word)
 }
 
-// named settles which effect is meant, and checks the rest.
-func (r resolving) named() (resolving, error) {
+// named settles which effect is meant, and checks the rest. wrong is what was found before, of which unread keys are a part.
+func (r resolving) named(wrong []error, unread map[string]bool) (resolving, []error) {
 	switch byKey := action.EffectName(r.key); {
+	case unread["effect"], unread["key"]:
 	case r.effect == "" && r.key == "":
-		return r, errors.New("there is no effect: add effect, its name, or key")
+		wrong = append(wrong, errors.New("there is no effect: add effect, its name, or key"))
 	case r.effect == "":
 		r.effect = byKey
 	case r.key != "" && r.effect != byKey:
-		return r, fmt.Errorf("effect %s has another key than %q: one of them was changed", r.effect, r.key)
+		wrong = append(wrong, fmt.Errorf("effect %s has another key than %q: one of them was changed", r.effect, r.key))
 	}
-	return r, r.check()
+	for _, problem := range r.problems() {
+		if !unread[problem.key] {
+			wrong = append(wrong, problem.err)
+		}
+	}
+	return r, wrong
 }
 
 // duplicates names the answers to an effect that has one already. Nobody can say which of them is meant.
@@ -237,6 +259,11 @@ func (r *statingAnswer) ready() bool { return r.err == nil && r.done == "" }
 // resolveFile states all answers of a file. It can be started again after whatever stopped it: what is resolved already is
 // reported, and is no error.
 func (a *app) resolveFile(ctx context.Context, s *session, answers []resolving, mode resolveMode) error {
+	if mode != resolveDryRun {
+		if err := s.refuseVoid(ctx); err != nil {
+			return err
+		}
+	}
 	all, err := s.planAnswers(ctx, answers)
 	if err != nil {
 		return err
@@ -496,9 +523,13 @@ func (a *app) awaitVerdicts(ctx context.Context, s *session, all []*statingAnswe
 			wait(ctx, verdictInterval)
 		}
 	}
+	if len(open) == 0 {
+		return
+	}
+	silence := s.silence(ctx)
 	for _, namespace := range sortedKeys(open) {
 		for _, r := range open[namespace] {
-			r.err = exit.Errorf(exit.Waiting, "%s was created, but nobody has judged it: %s", r.resolution.Name, silentNote)
+			r.err = exit.Errorf(exit.Waiting, "%s was created, but nobody has judged it: %s", r.resolution.Name, silence)
 			a.printDone(r)
 		}
 	}

@@ -19,7 +19,7 @@ var (
 func TestAnswersOfAFile(t *testing.T) {
 	lines := `{"effect":"` + txnOne + `","key":"refund:txn_1","namespace":"payments","attempt":2,"actionType":"stripe.refund","action":"x","agent":"bot",` +
 		`"user":"u","state":"Ambiguous","cause":"LeaseLapsed","since":"2026-03-01T00:00:00Z","token":"t","receipt":"payments-000000000007",` +
-		`"receiptHash":"sha256:a","lateOutcome":"Committed","result":"committed","reason":"in their log"}` + "\n\n" +
+		`"receiptHash":"sha256:a","lateOutcome":"Committed","arguments":{"amount":500,"payment_id":"txn_1"},"result":"committed","reason":"in their log"}` + "\n\n" +
 		`{"key":"refund:txn_2","result":"not-executed","reason":"2026-03-01","evidence":"https://example.com","attempt":null}` + "\n"
 	lines = strings.Replace(lines, `,"attempt":null`, "", 1)
 	list := `- {effect: ` + txnOne + `, namespace: payments, attempt: 2, receiptHash: "sha256:a", result: Committed, reason: in their log}
@@ -78,7 +78,9 @@ func TestAWrongFileIsRefusedAsAWhole(t *testing.T) {
 		"evidence that is too long":     {`{"key":"k","result":"committed","reason":"r","evidence":"` + strings.Repeat("e", 2049) + `"}`, "2049 characters"},
 		"a line that is no JSON":        {good + "committed\n", "line 2: "},
 		"a line that is no object":      {good + "[]\n", "line 2: not a JSON object"},
-		"several mistakes at once":      {`{"key":"k"}` + "\n" + `{"key":"l"}`, "2 mistakes in stdin"},
+		"several mistakes at once":      {`{"key":"k"}` + "\n" + `{"key":"l"}`, "4 mistakes in stdin"},
+		"an effect that is no text":     {`{"effect":1,"result":"committed","reason":"r"}`, "1 mistake in stdin"},
+		"evidence of null in a list":    {"- {key: k, result: not-executed, reason: r, evidence: null}\n", "needs evidence"},
 		"a reason that is a list in it": {"- {key: k, result: committed, reason: [r]}\n", "reason must be text"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,6 +88,27 @@ func TestAWrongFileIsRefusedAsAWhole(t *testing.T) {
 			r.refused(t, exit.Failure)
 			if !strings.Contains(r.stderr, test.want) || !strings.Contains(r.stderr, "nothing was stated") {
 				t.Errorf("no %q in %s", test.want, r.stderr)
+			}
+		})
+	}
+}
+
+// TestEveryMistakeOfALineIsNamed proves that a long file is corrected at once, and nothing that is wrong is said twice.
+func TestEveryMistakeOfALineIsNamed(t *testing.T) {
+	for name, text := range map[string]string{
+		"lines": `{"attempt":0,"evidance":"x","reason":["r"],"result":"nope"}` + "\n",
+		"list":  "- {attempt: 0, evidance: x, reason: [r], result: nope}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, text, "resolve", "-f", "-", "--yes")
+			r.refused(t, exit.Failure)
+			for _, want := range []string{
+				"5 mistakes in stdin", "line 1: attempt must be a whole number", `line 1: unknown key "evidance"`, "line 1: reason must be text",
+				`line 1: result is committed or not-executed, not "nope"`, "line 1: there is no effect",
+			} {
+				if strings.Count(r.stderr, want) != 1 {
+					t.Errorf("not once %q in %s", want, r.stderr)
+				}
 			}
 		})
 	}

@@ -30,6 +30,7 @@ type screen struct {
 	claims   []v1alpha1.Action
 	effects  []v1alpha1.Effect
 	unseen   map[string]bool
+	known    admission
 }
 
 // status prints one screen: who you are, where, what waits, and the next step.
@@ -41,7 +42,7 @@ func (a *app) status(ctx context.Context) error {
 	if err := s.namespaceThere(ctx); err != nil {
 		return err
 	}
-	view := &screen{session: s, unseen: map[string]bool{}}
+	view := &screen{session: s, unseen: map[string]bool{}, known: s.admission(ctx)}
 	if err := view.read(ctx); err != nil {
 		return err
 	}
@@ -222,7 +223,16 @@ func (v *screen) silent() bool {
 
 func (v *screen) admission(ctx context.Context) string {
 	ledger, err := v.session.ledger(ctx)
-	if text := v.admissionInForce(ctx); text != "" {
+	text := ""
+	switch {
+	case v.known.missing != "":
+		text = "missing: " + v.known.missing
+	case v.known.hidden:
+		text = notVisible
+	case !v.known.since.IsZero():
+		text = "in force since " + v.known.since.UTC().Format(time.RFC3339)
+	}
+	if text != "" {
 		if held := heldLedger(ledger); held != "" {
 			text += "\n" + held
 		}
@@ -239,37 +249,10 @@ func (v *screen) admission(ctx context.Context) string {
 	if held := heldLedger(ledger); held != "" {
 		return held
 	}
-	for i := range v.pending {
-		if v.pending[i].Status.Reason == "admission_missing" {
-			return "missing: the policies that say who makes a statement are not in force, and everything holds"
-		}
-	}
 	if since := ledger.Status.AdmissionSince; since != nil {
 		return fmt.Sprintf("in force for %s", ago(metav1.NewTime(since.Time)))
 	}
 	return "not proven yet: the operator has not seen it refuse a forged statement"
-}
-
-// systemNamespace is the operator's own: what it has found out about admission is in the Ledger of it.
-const systemNamespace = "ctrlrun-system"
-
-// admissionInForce is what the operator says of admission, or nothing if it has not said anything yet.
-func (v *screen) admissionInForce(ctx context.Context) string {
-	ledger, err := v.session.ledgerOf(ctx, systemNamespace)
-	if err != nil {
-		return notVisible
-	}
-	if ledger == nil || ledger.Status == nil {
-		return ""
-	}
-	condition := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.AdmissionInForceCondition)
-	switch {
-	case condition == nil || condition.Status == metav1.ConditionUnknown:
-		return ""
-	case condition.Status == metav1.ConditionFalse:
-		return "missing: " + condition.Message
-	}
-	return "in force since " + condition.LastTransitionTime.UTC().Format(time.RFC3339)
 }
 
 // heldLedger says why a chain is held, if it is.
@@ -286,6 +269,9 @@ func heldLedger(ledger *v1alpha1.Ledger) string {
 
 // next is the one thing most worth doing now.
 func (v *screen) next(ctx context.Context) string {
+	if v.known.missing != "" {
+		return applyAdmission + " by a cluster-admin: until then nothing is decided, and what anybody states never counts"
+	}
 	if v.silent() {
 		return silentNote
 	}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/decision"
+)
+
+// systemNamespace is the operator's own: what it has found out about admission is in the Ledger of it.
+const systemNamespace = "ctrlrun-system"
+
+// applyAdmission is what ends the hold.
+const applyAdmission = "kubectl apply -k config/admission"
+
+// admission is what is known of the policies that say who makes a statement.
+type admission struct {
+	missing string    // why statements do not count at present; "": nothing is known to be wrong
+	since   time.Time // in force since, as the operator says; zero: it does not say so
+	hidden  bool      // the operator's Ledger may not be read
+}
+
+// admission asks the Ledger of the operator's namespace. Whoever may not read it learns of a hold from the Actions that it holds.
+func (s *session) admission(ctx context.Context) admission {
+	ledger, err := s.ledgerOf(ctx, systemNamespace)
+	if err == nil && ledger != nil && ledger.Status != nil {
+		condition := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.AdmissionInForceCondition)
+		if condition != nil && condition.Status == metav1.ConditionTrue {
+			return admission{since: condition.LastTransitionTime.Time}
+		}
+		if condition != nil && condition.Status == metav1.ConditionFalse {
+			return admission{missing: condition.Message}
+		}
+	}
+	found := admission{hidden: err != nil}
+	pending := &v1alpha1.ActionList{}
+	if err := s.kube.List(ctx, pending, kube.InNamespace(s.Namespace()), notCanary, kube.MatchingFields{"status.state": string(v1alpha1.ActionPending)}, kube.Limit(listPage)); err != nil {
+		return found
+	}
+	for i := range pending.Items {
+		if pending.Items[i].Status.Reason == string(decision.AdmissionMissing) {
+			found.missing = "the policies that say who makes a statement are not in force, and everything holds"
+		}
+	}
+	return found
+}
+
+// holdPatience is how long a hold may be over before the operator says so: it writes that a moment after.
+const holdPatience = 5 * time.Second
+
+// refuseVoid stops a statement that could never count before it is made: nobody can say afterwards who made it.
+func (s *session) refuseVoid(ctx context.Context) error {
+	deadline := time.Now().Add(holdPatience)
+	for {
+		found := s.admission(ctx)
+		if found.missing == "" {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return exit.Errorf(exit.Waiting, "nothing was stated, for it would never count: admission is missing, so nobody can say who states it: %s\n"+
+				"a cluster-admin has to run: %s; then state it", found.missing, applyAdmission)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+const silentNote = "the operator has not answered; is it running? kubectl get pods -A -l app.kubernetes.io/name=ctrlrun,app.kubernetes.io/component=operator"
+
+// silence says why a statement that was made is not judged, as far as anybody can see.
+func (s *session) silence(ctx context.Context) string {
+	if found := s.admission(ctx); found.missing != "" {
+		return "admission is missing, and everything holds: " + found.missing + ". It does not count if it was made since; then make it again after " + applyAdmission
+	}
+	return silentNote
+}
