@@ -203,11 +203,14 @@ func (a *app) policyDiff(ctx context.Context, d *differing) (*policyDiff, error)
 	if s != nil && c.needsEffects() {
 		if err := c.countEffects(ctx, s); exit.Of(err) == exit.Refused {
 			a.note("effects are %s: keys are counted from the receipts", notVisible)
+			if err := s.readSettled(ctx, past); err != nil {
+				return nil, err
+			}
 		} else if err != nil {
 			return nil, err
 		}
 	}
-	return c.answer(), nil
+	return c.answer(past.settled), nil
 }
 
 // policiesOf is the union of the policies in files, as far as they are of a namespace.
@@ -253,6 +256,23 @@ type history struct {
 	namespace string
 	last      int
 	receipts  []receipt.Document
+	settled   map[string]settlement // by the name of the effect: the last that was said of it after an action had ended
+}
+
+// settlement is what a receipt says of an effect that no action is about: a person resolved it, or its record was lost.
+type settlement struct {
+	seq    int64
+	result decision.Result
+}
+
+// settle keeps the latest settlement of each effect, in whatever order they come.
+func (h *history) settle(d receipt.Document) {
+	if h.settled == nil {
+		h.settled = map[string]settlement{}
+	}
+	if d.Seq > h.settled[d.EffectName].seq {
+		h.settled[d.EffectName] = settlement{seq: d.Seq, result: d.Result}
+	}
 }
 
 // add keeps the last receipts, and not many more of them.
@@ -301,6 +321,24 @@ func (s *session) history(ctx context.Context, last int) (*history, error) {
 	return h, nil
 }
 
+// readSettled reads what was said of effects after their actions had ended.
+func (s *session) readSettled(ctx context.Context, h *history) error {
+	for _, kind := range []string{receipt.KindResolution, receipt.KindStatusMissing} {
+		err := s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
+			document, err := receipt.Parse(entryOf(r))
+			if err != nil {
+				return uninterpreted(r, err)
+			}
+			h.settle(document)
+			return nil
+		}, kube.MatchingFields{"spec.kind": kind})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // readHistory reads exported receipts. They are not verified here: receipts verify does.
 func (a *app) readHistory(paths []string, last int) (*history, error) {
 	byNamespace := map[string]*history{}
@@ -310,13 +348,18 @@ func (a *app) readHistory(paths []string, last int) (*history, error) {
 			if err != nil {
 				return exit.With(exit.Failure, err)
 			}
-			if document.Kind != receipt.KindAction {
+			settles := document.Kind == receipt.KindResolution || document.Kind == receipt.KindStatusMissing
+			if document.Kind != receipt.KindAction && !settles {
 				return nil
 			}
 			h := byNamespace[document.Namespace]
 			if h == nil {
 				h = &history{namespace: document.Namespace, last: last}
 				byNamespace[document.Namespace] = h
+			}
+			if settles {
+				h.settle(document)
+				return nil
 			}
 			h.add(document)
 			return nil
@@ -337,7 +380,7 @@ func (a *app) readHistory(paths []string, last int) (*history, error) {
 		return nil, exit.Errorf(exit.Usage, "the receipts are of several namespaces (%s): choose one with -n", strings.Join(names, ", "))
 	}
 	h := byNamespace[wanted]
-	if h == nil {
+	if h == nil || len(h.receipts) == 0 {
 		return nil, exit.Errorf(exit.Usage, "there is no receipt of an action in %s", strings.Join(paths, ", "))
 	}
 	h.trim()
@@ -416,8 +459,8 @@ type comparison struct {
 	proposed, inForce *policy.Set // inForce is nil if it is not known
 	diff              *policyDiff
 	templates         map[template]*templateChange
-	committed, open   map[template]map[string]bool // keys of the replayed receipts that block nothing any more
-	kept              map[string]bool              // keys that are made as before
+	freed             map[template]map[string]receipt.Document // by key that blocks nothing any more: the last replayed receipt of it
+	kept              map[string]bool                          // keys that are made as before
 }
 
 type template struct {
@@ -427,8 +470,8 @@ type template struct {
 
 func newComparison(past *history, proposed, inForce *policy.Set) *comparison {
 	c := &comparison{
-		proposed: proposed, inForce: inForce, templates: map[template]*templateChange{}, committed: map[template]map[string]bool{},
-		open: map[template]map[string]bool{}, kept: map[string]bool{},
+		proposed: proposed, inForce: inForce, templates: map[template]*templateChange{}, freed: map[template]map[string]receipt.Document{},
+		kept: map[string]bool{},
 		diff: &policyDiff{Schema: policyDiffSchema, Namespace: past.namespace, Skipped: []skippedReceipt{}, Changes: []decisionChange{}, Templates: []*templateChange{}},
 	}
 	if inForce != nil {
@@ -468,7 +511,7 @@ func (c *comparison) replay(d receipt.Document) {
 	}
 	switch {
 	case r.Freed():
-		c.freed(d)
+		c.free(d)
 	case r.KeyThen != nil:
 		c.kept[*r.KeyThen] = true
 	}
@@ -484,25 +527,24 @@ func (c *comparison) template(actionType string, kind policy.TemplateKind) *temp
 	return c.templates[key]
 }
 
-func (c *comparison) freed(d receipt.Document) {
+// free notes a key that blocks nothing any more. Only what was admitted says what became of it: an action that was refused leaves
+// the key as it is. Of several attempts the last one counts.
+func (c *comparison) free(d receipt.Document) {
 	t := c.template(d.ActionType, policy.EffectTemplate)
 	if t == nil {
 		return
 	}
 	t.Replayed++
-	key := template{d.ActionType, policy.EffectTemplate}
-	into := c.committed
-	switch d.Result {
-	case decision.Committed:
-	case decision.Ambiguous:
-		into = c.open
-	default:
+	if d.Attempt == 0 {
 		return
 	}
-	if into[key] == nil {
-		into[key] = map[string]bool{}
+	key := template{d.ActionType, policy.EffectTemplate}
+	if c.freed[key] == nil {
+		c.freed[key] = map[string]receipt.Document{}
 	}
-	into[key][d.EffectKey] = true
+	if d.Seq > c.freed[key][d.EffectKey].Seq {
+		c.freed[key][d.EffectKey] = d
+	}
 }
 
 // needsEffects reports whether there are keys to count.
@@ -548,10 +590,29 @@ func (c *comparison) countEffects(ctx context.Context, s *session) error {
 	return nil
 }
 
-func (c *comparison) answer() *policyDiff {
+// countFreed counts the keys of the replayed receipts that a changed template does not make any more, by what is known of
+// them: settled has what was said of an effect after its action had ended.
+func (c *comparison) countFreed(key template, settled map[string]settlement) (committed, open int) {
+	for _, d := range c.freed[key] {
+		result := d.Result
+		if later := settled[d.EffectName]; later.seq > d.Seq {
+			result = later.result
+		}
+		switch result {
+		case decision.Committed:
+			committed++
+		case decision.Ambiguous:
+			open++
+		}
+	}
+	return committed, open
+}
+
+func (c *comparison) answer(settled map[string]settlement) *policyDiff {
 	for key, t := range c.templates {
 		if key.kind == policy.EffectTemplate && t.Counted == "" {
-			t.CommittedKeys, t.OpenKeys, t.Counted = new(len(c.committed[key])), new(len(c.open[key])), "receipts"
+			committed, open := c.countFreed(key, settled)
+			t.CommittedKeys, t.OpenKeys, t.Counted = &committed, &open, "receipts"
 		}
 		c.diff.Templates = append(c.diff.Templates, t)
 	}

@@ -265,3 +265,46 @@ func TestPolicyDiffTakesDirectories(t *testing.T) {
 		t.Errorf("an empty directory: %s", fmt.Sprint(r))
 	}
 }
+
+// TestPolicyDiffCountsKeysAsTheyStand proves that of exported receipts a key counts as what was found out about it since, not as
+// its action ended.
+func TestPolicyDiffCountsKeysAsTheyStand(t *testing.T) {
+	unknown := func(id string) receipt.Document {
+		d := pastRefund(id, 1)
+		d.Result, d.Reason = decision.Ambiguous, decision.ReportedUnknown
+		return d
+	}
+	settles := func(id string, kind string, result decision.Result) receipt.Document {
+		of := pastRefund(id, 1)
+		d := receipt.Document{
+			Kind: kind, SubjectUID: "e-" + id, Ordinal: 1, ClusterID: "c", Namespace: "payments", NamespaceUID: "n", FinishedTime: of.FinishedTime,
+			ActionName: of.ActionName, ActionUID: of.ActionUID, ActionType: of.ActionType, Principal: of.Principal,
+			EffectKey: of.EffectKey, EffectName: of.EffectName, EffectUID: "e-" + id, Attempt: 1, Token: of.Token, Result: result,
+		}
+		if kind == receipt.KindStatusMissing {
+			d.Reason = decision.StatusMissing
+			return d
+		}
+		d.Statement, d.Evidence, d.Resolver, d.ResolutionName, d.ResolutionUID = "r", "e", "rita", "r", "r"
+		d.Resolves = receipt.Link{Seq: 1, Hash: "sha256:" + strings.Repeat("0f", 32)}
+		return d
+	}
+	again := unknown("d")
+	again.SubjectUID, again.ActionUID, again.Attempt = "uid-d2", "uid-d2", 2
+	lines := chainOf(t,
+		pastRefund("a", 1), // committed
+		unknown("b"), settles("b", receipt.KindResolution, decision.Failed),
+		unknown("c"), settles("c", receipt.KindResolution, decision.Committed),
+		unknown("d"), settles("d", receipt.KindResolution, decision.Failed), again, // open again
+		pastRefund("e", 1), settles("e", receipt.KindStatusMissing, decision.Ambiguous), // its record was lost
+		unknown("f"))
+	want := "2 keys that are committed no longer block, and 3 executing or ambiguous ones (of the replayed receipts)"
+	reversed := slices.Clone(lines)
+	slices.Reverse(reversed)
+	for _, order := range [][]string{lines, reversed} {
+		r := diff(t, order, strings.Replace(refunds, `"refund:{payment_id}"`, `"r:{payment_id}"`, 1))
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("no %q in %s%s", want, r.stdout, r.stderr)
+		}
+	}
+}
