@@ -155,7 +155,7 @@ func (a *app) inspectGone(ctx context.Context, s *session, name string, objects 
 			return exit.Errorf(exit.Failure, "action %q is gone, and no receipt of its end is in namespace %s", name, s.Namespace())
 		}
 		a.note("action %s is gone, and no receipt tells how it ended. What is known of it:", name)
-		a.printReceipts(list.Items, objects.wide())
+		a.printReceipts(list.Items, receiptColumns{wide: objects.wide()})
 		return nil
 	}
 	x, err := s.inspectReceipt(ctx, last)
@@ -166,7 +166,7 @@ func (a *app) inspectGone(ctx context.Context, s *session, name string, objects 
 		return a.printInspection(s, x)
 	}
 	a.note("action %s is gone: finished actions are deleted after a time. Its receipts, and a reduced timeline made from them:", name)
-	a.printReceipts(list.Items, objects.wide())
+	a.printReceipts(list.Items, receiptColumns{wide: objects.wide()})
 	a.printEvents(x.Events)
 	return nil
 }
@@ -316,7 +316,7 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 	}
 	if len(receipts) > 0 {
 		a.println()
-		a.printReceipts(receipts, false)
+		a.printReceipts(receipts, receiptColumns{})
 	}
 	if effectStatus(effect).State == v1alpha1.EffectAmbiguous {
 		a.note("nobody knows whether it happened; find out, then run: %s", resolveCommandLine(effect.Name, effect.Namespace))

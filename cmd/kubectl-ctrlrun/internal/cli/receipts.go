@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -41,6 +42,7 @@ kind that this version does not know is refused, and its seq named: a story that
 func (a *app) receiptsListCommand() *cobra.Command {
 	var kind, effect string
 	var last int
+	var everywhere bool
 	objects := newObjectFlags()
 	cmd := &cobra.Command{
 		Use:     "list",
@@ -56,8 +58,10 @@ func (a *app) receiptsListCommand() *cobra.Command {
 			story := outputFlag{format: *objects.print.OutputFormat}
 			telling := cmd.Flags().Changed("effect")
 			switch {
-			case telling && (kind != "" || last != 0):
-				return exit.Errorf(exit.Usage, "--effect tells the whole story of one effect: it does not go with --kind or --last")
+			case telling && (kind != "" || last != 0 || everywhere):
+				return exit.Errorf(exit.Usage, "--effect tells the whole story of one effect: it does not go with --kind, --last or -A")
+			case everywhere && last != 0:
+				return exit.Errorf(exit.Usage, "--last is of one chain: give -n NAMESPACE instead of -A")
 			case telling && effect == "":
 				return exit.Errorf(exit.Usage, "--effect needs an effect key, or the name of an Effect")
 			case telling:
@@ -80,7 +84,11 @@ func (a *app) receiptsListCommand() *cobra.Command {
 				fields["spec.kind"] = kind
 			}
 			list := &v1alpha1.ReceiptList{}
-			err = s.eachReceipt(cmd.Context(), func(r *v1alpha1.Receipt) error {
+			namespace := s.Namespace()
+			if everywhere {
+				namespace = metav1.NamespaceAll
+			}
+			err = s.eachReceiptOf(cmd.Context(), namespace, func(r *v1alpha1.Receipt) error {
 				list.Items = append(list.Items, *r)
 				if last > 0 && len(list.Items) > last {
 					list.Items = list.Items[1:]
@@ -94,9 +102,10 @@ func (a *app) receiptsListCommand() *cobra.Command {
 				return objects.object(a, s.kube.Scheme(), list)
 			}
 			if len(list.Items) == 0 {
-				return a.empty(cmd.Context(), s, false, len(fields) > 0, "no receipts")
+				return a.empty(cmd.Context(), s, everywhere, len(fields) > 0, "no receipts")
 			}
-			a.printReceipts(list.Items, objects.wide())
+			columns := receiptColumns{wide: objects.wide(), namespace: everywhere}
+			a.printReceipts(list.Items, columns)
 			return nil
 		},
 	}
@@ -104,6 +113,7 @@ func (a *app) receiptsListCommand() *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(receipt.Kinds(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&effect, "effect", "", "tell the story of the effect of this `KEY`, or name (-o json or yaml)")
 	cmd.Flags().IntVar(&last, "last", 0, "only the last N")
+	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "of all namespaces")
 	objects.addTo(cmd)
 	return cmd
 }
@@ -137,9 +147,15 @@ func (s *session) eachReceiptOf(ctx context.Context, namespace string, each func
 	}, append(opts, kube.InNamespace(namespace))...)
 }
 
-func (a *app) printReceipts(receipts []v1alpha1.Receipt, wide bool) {
+// receiptColumns are what a table of receipts has beside what every one has.
+type receiptColumns struct{ wide, namespace bool }
+
+func (a *app) printReceipts(receipts []v1alpha1.Receipt, columns receiptColumns) {
 	header := []string{"SEQ", "KIND", "RESULT", "REASON", "TYPE", "AGENT", "EFFECT", "ATTEMPT", "AGE"}
-	if wide {
+	if columns.namespace {
+		header = append([]string{"NAMESPACE"}, header...)
+	}
+	if columns.wide {
 		header = append(header, "ACTION", "HASH")
 	}
 	t := a.table(header...)
@@ -153,7 +169,10 @@ func (a *app) printReceipts(receipts []v1alpha1.Receipt, wide bool) {
 			fmt.Sprint(spec.Seq), spec.Kind, orDash(resultWord(spec.Kind, spec.Result)), orDash(spec.Reason), orDash(spec.ActionType), orDash(spec.Agent),
 			orDash(spec.EffectName), orDash(attempt), ago(receipts[i].CreationTimestamp),
 		}
-		if wide {
+		if columns.namespace {
+			cells = append([]string{receipts[i].Namespace}, cells...)
+		}
+		if columns.wide {
 			cells = append(cells, orDash(spec.ActionName), spec.Hash)
 		}
 		t.row(cells...)
@@ -166,28 +185,57 @@ func entryOf(r *v1alpha1.Receipt) receipt.Entry {
 }
 
 func (a *app) receiptsHeadCommand() *cobra.Command {
-	return &cobra.Command{
+	var everywhere bool
+	cmd := &cobra.Command{
 		Use:   "head",
 		Short: "Print the head of the chain, to be kept somewhere else",
 		Long: "Print the head of the namespace's chain as SEQ:HASH. Whoever keeps it outside of the cluster can later prove, with\n" +
-			"receipts verify --head, that the chain up to it is still the same.",
+			"receipts verify --head, that the chain up to it is still the same.\n\n" +
+			"-A prints the heads of all chains, one a line, as NAMESPACE=SEQ:HASH, which is what --head takes of several chains.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := a.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
+			if everywhere {
+				return a.printHeads(cmd.Context(), s)
+			}
 			ledger, err := s.ledger(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if ledger == nil {
+				if err := s.namespaceThere(cmd.Context()); err != nil {
+					return err
+				}
 				return exit.Errorf(exit.Failure, "namespace %s has no ledger yet: it begins with the first receipt", s.Namespace())
 			}
 			a.println(headOf(ledger).String())
 			return nil
 		},
 	}
+	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "of all chains of the cluster")
+	return cmd
+}
+
+// printHeads prints the head of every chain that a Ledger knows, by name.
+func (a *app) printHeads(ctx context.Context, s *session) error {
+	var page v1alpha1.LedgerList
+	heads := 0
+	err := s.eachPage(ctx, &page, func() error {
+		for i := range page.Items {
+			if head := headOf(&page.Items[i]); head.Seq > 0 {
+				heads++
+				a.println(page.Items[i].Name + "=" + head.String())
+			}
+		}
+		return nil
+	})
+	if err == nil && heads == 0 {
+		a.note("there is no chain in this cluster yet: a chain begins with the first receipt")
+	}
+	return err
 }
 
 func headOf(ledger *v1alpha1.Ledger) receipt.Link {

@@ -27,7 +27,8 @@ const statsLong = `Count how actions ended, from the receipts: by result, by rea
 --since counts what finished from then on, inclusive. It takes a time with an offset, such as 2026-03-01T00:00:00Z, or how long
 ago: 30m, 12h, 7d.
 
-Actions that wait have no receipt. They are counted apart, from the Actions themselves. -o json prints the same numbers, as
+Actions that wait have no receipt. They are counted apart, from the Actions themselves, and the effects that are ambiguous now
+from the Effects. -o json prints the same numbers, as
 ctrlrun.dev/stats/v1alpha1.`
 
 const statsSchema = "ctrlrun.dev/stats/v1alpha1"
@@ -43,6 +44,8 @@ type statistics struct {
 	stats.Report
 	// Waiting: unfinished actions by state, now, whatever --since says; null if they are not visible.
 	Waiting map[v1alpha1.ActionState]int64 `json:"waiting"`
+	// AmbiguousEffects nobody has resolved, now, whatever --since says; null if they are not visible.
+	AmbiguousEffects *int64 `json:"ambiguousEffects"`
 }
 
 func (a *app) statsCommand() *cobra.Command {
@@ -147,6 +150,15 @@ func (a *app) stats(ctx context.Context, s *session, options stats.Options, wher
 		namespace := s.Namespace()
 		answer.Namespace = &namespace
 	}
+	open, err := s.ambiguousEffects(ctx, where)
+	switch {
+	case err == nil:
+		answer.AmbiguousEffects = &open
+	case exit.Of(err) == exit.Refused:
+		a.note("the effects are %s, so that nobody can say here how many are ambiguous now", notVisible)
+	default:
+		return nil, err
+	}
 	waiting, err := s.waiting(ctx, where)
 	if exit.Of(err) == exit.Refused {
 		a.note("the actions are %s, so that nobody can say here how many wait", notVisible)
@@ -187,6 +199,17 @@ func (s *session) waiting(ctx context.Context, where []kube.ListOption) (map[v1a
 	return counts, nil
 }
 
+// ambiguousEffects counts the effects that wait for somebody to find out.
+func (s *session) ambiguousEffects(ctx context.Context, where []kube.ListOption) (int64, error) {
+	var n int64
+	var page v1alpha1.EffectList
+	err := s.eachPage(ctx, &page, func() error {
+		n += int64(len(page.Items))
+		return nil
+	}, append([]kube.ListOption{notCanary, kube.MatchingFields{"status.state": string(v1alpha1.EffectAmbiguous)}}, where...)...)
+	return n, err
+}
+
 func orNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -206,6 +229,7 @@ func (a *app) printStats(answer *statistics, where string) {
 	t.row("Lost records", nonZero(answer.LostRecords))
 	t.row("Resolutions", line(answer.Resolutions.Committed+answer.Resolutions.NotExecuted,
 		map[string]int64{"committed": answer.Resolutions.Committed, "not executed": answer.Resolutions.NotExecuted}))
+	t.row("Ambiguous now", answer.ambiguousLine())
 	approvals := answer.Approvals
 	t.row("Approvals", fmt.Sprintf("%d granted, %d denied, %d expired, %d did not count", approvals.Granted, approvals.Denied, approvals.Expired, approvals.Invalidated))
 	if waits := approvals.Seconds; waits != nil {
@@ -303,6 +327,18 @@ func (a *app) printStatsRows(answer *statistics) {
 			fmt.Sprint(row.Denied), fmt.Sprint(row.Expired), fmt.Sprint(row.Blocked))
 	}
 	t.flush()
+}
+
+// ambiguousLine tells what is open now from what once was.
+func (s *statistics) ambiguousLine() string {
+	if s.AmbiguousEffects == nil {
+		return notVisible
+	}
+	text := count(int(*s.AmbiguousEffects), "effect")
+	if *s.AmbiguousEffects > 0 {
+		text += " to be resolved: kubectl ctrlrun effects --state Ambiguous"
+	}
+	return text
 }
 
 func (s *statistics) waitingLine() string {
