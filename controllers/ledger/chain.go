@@ -54,6 +54,10 @@ type Chain struct {
 	mu       sync.Mutex
 	fold     *receipt.Fold
 	headSeen time.Time
+	// ended is when the chain was last seen to end with the head: nothing stood after it, or it was appended just then.
+	// behind: something stands after it.
+	ended  time.Time
+	behind bool
 	last     receipt.Entry // the newest entry folded, if any
 	rules    flow.RulesOnRecord
 }
@@ -85,7 +89,9 @@ func (c *Chain) Head() receipt.Link {
 	return c.fold.Head()
 }
 
-// Find folds the chain to its end and looks for an identity that is certainly not at or before floor.
+// Find looks for an identity that is certainly not at or before floor. It folds the chain to its end first, unless it did so
+// just now: a receipt that is there all the same is met by the append, which then folds it in. So where many are appended at
+// once, each costs its own create and no read.
 func (c *Chain) Find(ctx context.Context, id receipt.Identity, floor int64) (head receipt.Link, found *receipt.Document, at receipt.Link, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +103,10 @@ func (c *Chain) Find(ctx context.Context, id receipt.Identity, floor int64) (hea
 			return receipt.Link{}, nil, receipt.Link{}, err
 		}
 	}
-	if err := c.extend(ctx); err != nil {
-		return receipt.Link{}, nil, receipt.Link{}, err
+	if c.behind || time.Since(c.ended) >= headTrust {
+		if err := c.extend(ctx); err != nil {
+			return receipt.Link{}, nil, receipt.Link{}, err
+		}
 	}
 	link, ok := c.fold.Find(id)
 	if !ok && floor < c.base.Seq {
@@ -128,6 +136,11 @@ func (c *Chain) Find(ctx context.Context, id receipt.Identity, floor int64) (hea
 // Append creates the receipt after head. ErrTaken: another writer was faster, fold and look again. Any other error leaves
 // open whether it was written: fold and look again as well.
 func (c *Chain) Append(ctx context.Context, head receipt.Link, document receipt.Document) (receipt.Link, receipt.Document, error) {
+	c.appending.Lock()
+	defer c.appending.Unlock()
+	if c.Head().Seq > head.Seq {
+		return receipt.Link{}, document, ErrTaken
+	}
 	entry, err := document.Entry(head)
 	if err != nil {
 		document = document.Reduced(err)
@@ -135,15 +148,13 @@ func (c *Chain) Append(ctx context.Context, head receipt.Link, document receipt.
 			return receipt.Link{}, document, err
 		}
 	}
-	c.appending.Lock()
-	defer c.appending.Unlock()
-	if c.Head().Seq > head.Seq {
-		return receipt.Link{}, document, ErrTaken
-	}
 	// If we die right here, or the response is lost, the next fold finds the receipt by its identity.
 	err = c.writer.Create(ctx, records.Receipt(c.name, entry, document))
 	switch {
 	case apierrors.IsAlreadyExists(err):
+		c.mu.Lock()
+		c.behind = true
+		c.mu.Unlock()
 		return receipt.Link{}, document, ErrTaken
 	case err != nil:
 		return receipt.Link{}, document, fmt.Errorf("append receipt %d: %w", entry.Seq, err)
@@ -155,6 +166,7 @@ func (c *Chain) Append(ctx context.Context, head receipt.Link, document receipt.
 		if err := c.add(entry); err != nil {
 			return receipt.Link{}, document, err
 		}
+		c.ended = time.Now()
 	}
 	return entry.Link(), document, nil
 }
@@ -206,8 +218,12 @@ func (c *Chain) headStillThere(ctx context.Context) error {
 func (c *Chain) extend(ctx context.Context) error {
 	for {
 		entry, ok, err := Get(ctx, c.reader, c.name, c.fold.Head().Seq+1)
-		if err != nil || !ok {
+		if err != nil {
 			return err
+		}
+		if !ok {
+			c.ended, c.behind = time.Now(), false
+			return nil
 		}
 		if err := c.add(entry); err != nil {
 			return err

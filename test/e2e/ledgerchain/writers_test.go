@@ -230,6 +230,34 @@ var _ = Describe("two writers of one chain", func() {
 		Entry("of the same action, and both responses are lost", "first", []bool{true, true}, []int64{2, 2}),
 	)
 
+	It("do not read where one of them has just appended, and learn of the other's receipt by the conflict", func(ctx SpecContext) {
+		ns := namespace()
+		one, two := fresh(ns), fresh(ns)
+		head := receipt.Start()
+		for _, action := range []string{"first", "second"} {
+			_, found, _, err := one.Find(ctx, identity(action), 0)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(found).To(BeNil())
+			head, _, err = one.Append(ctx, head, denied(ns, action))
+			Expect(err).NotTo(HaveOccurred())
+		}
+		_, err := two.Extend(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		theirs, _, err := two.Append(ctx, head, denied(ns, "third"))
+		Expect(err).NotTo(HaveOccurred())
+
+		seen, found, _, err := one.Find(ctx, identity("third"), 0)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).To(BeNil())
+		Expect(seen).To(Equal(head), "it has read again what it appended just now")
+		_, _, err = one.Append(ctx, seen, denied(ns, "third"))
+		Expect(err).To(MatchError(ledger.ErrTaken))
+		seen, found, at, err := one.Find(ctx, identity("third"), 0)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(found).NotTo(BeNil())
+		Expect([]receipt.Link{seen, at}).To(Equal([]receipt.Link{theirs, theirs}))
+	})
+
 	It("learn that they were not the first", func(ctx SpecContext) {
 		ns := namespace()
 		one, two := fresh(ns), fresh(ns)
