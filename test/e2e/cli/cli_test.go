@@ -243,7 +243,18 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		By("asking before it states anything")
 		r = s.run(s.resolver, "resolve", name, "--committed", "--reason", "x")
 		Expect(r.Code).To(Equal(2), r.Stderr)
-		Expect(r.Stderr).To(ContainSubstring("--yes"))
+		Expect(r.Stderr).To(And(ContainSubstring("--yes"), MatchRegexp(`Arguments: +\{\n +"amount": 5,\n`)))
+		Expect(s.run(s.resolver, "inspect", "--key", "refund:four").Stdout).To(MatchRegexp(`Arguments: +\{\n +"amount": 5,\n`))
+
+		By("naming what was typed, where it is not")
+		for _, args := range [][]string{{"inspect"}, {"resolve", "--committed", "--reason", "x"}} {
+			r = s.run(s.view, append(args, "--key", "refund:four", "-n", "default")...)
+			Expect(r.Code).To(Equal(1), r.Stderr)
+			Expect(r.Stderr).To(And(ContainSubstring(`there is no effect with the key "refund:four" in namespace default`), ContainSubstring("-n NAMESPACE")))
+		}
+		r = s.run(s.resolver, "resolve", name)
+		Expect(r.Code).To(Equal(2))
+		Expect(r.Stderr).To(ContainSubstring("--not-executed --reason TEXT --evidence URL"))
 
 		By("resolving from a file")
 		answers := filepath.Join(s.dir, "answers.yaml")
@@ -256,7 +267,8 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(r.Code).To(Equal(0), r.Stderr)
 		Expect(runs()).To(Equal(2))
 		Eventually(func() string { return s.run(s.view, "inspect", "action/"+name).Stdout }).
-			WithTimeout(10 * time.Second).Should(MatchRegexp(`Resolved: +\S`))
+			WithTimeout(10 * time.Second).Should(And(
+			MatchRegexp(`Resolved: +\S+ resolved its effect: not executed \(`), MatchRegexp(`Admitted: +20\S+Z, \S+ ago\n`), MatchRegexp(`Lease until: +20\S+Z\n`)))
 		inspected := s.run(s.view, "inspect", "--key", "refund:four").Stdout
 		Expect(inspected).To(MatchRegexp(`State: +Committed`))
 		Expect(inspected).To(ContainSubstring("resolution"))
@@ -460,6 +472,24 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(verified.Code).To(Equal(0), verified.Stdout+verified.Stderr)
 		Expect(verified.Stdout).To(HavePrefix("intact: "))
 
+		By("a namespace that is not there has no chain")
+		nowhere := s.run(s.view, "receipts", "verify", "-n", "nowhere")
+		Expect(nowhere.Code).To(Equal(2), nowhere.Stdout)
+		Expect(nowhere.Stdout).To(BeEmpty())
+		Expect(nowhere.Stderr).To(ContainSubstring(`nothing was verified: there is no namespace "nowhere"`))
+
+		By("all chains of the cluster")
+		Expect(s.run(s.view, "receipts", "list", "-A", "--kind", "action").Stdout).To(MatchRegexp(`(?m)^NAMESPACE +SEQ .*\n(.*\n)*` + s.namespace + ` +\d+ +action`))
+		Expect(s.run(s.view, "receipts", "list", "-A", "--last", "3").Code).To(Equal(2))
+		heads := strings.Fields(s.run(s.view, "receipts", "head", "-A").Stdout)
+		Expect(heads).To(ContainElement(MatchRegexp(`^` + s.namespace + `=\d+:sha256:[0-9a-f]{64}$`)))
+		args := []string{"receipts", "verify", "-A"}
+		for _, head := range heads {
+			args = append(args, "--head", head)
+		}
+		everywhere := s.run(s.view, args...)
+		Expect(everywhere.Code).To(Equal(0), everywhere.Stdout+everywhere.Stderr)
+
 		By("a resolver does not see the ledger, and is told so")
 		Expect(s.run(s.resolver, "receipts", "head").Code).To(Equal(9))
 		Expect(s.run(s.resolver, "receipts", "verify").Stderr).To(ContainSubstring("not visible to you"))
@@ -478,6 +508,10 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(os.WriteFile(file, []byte(exported.Stdout), 0o600)).To(Succeed())
 		Expect(s.run(s.agent, "receipts", "verify", "-f", file, "--head", head).Code).To(Equal(0))
 		lines := strings.SplitAfter(strings.TrimSpace(exported.Stdout), "\n")
+		var first struct{ Hash string }
+		Expect(json.Unmarshal([]byte(lines[0]), &first)).To(Succeed())
+		Expect(s.run(s.agent, "receipts", "verify", "-f", file, "--head", "1:"+first.Hash).Code).To(Equal(0))
+		Expect(s.run(s.view, "receipts", "verify", "--head", "1:"+first.Hash).Code).To(Equal(0))
 		Expect(os.WriteFile(file, []byte(strings.Join(lines[:len(lines)-1], "")), 0o600)).To(Succeed())
 		Expect(s.run(s.agent, "receipts", "verify", "-f", file, "--head", head).Code).To(Equal(3))
 	})

@@ -117,7 +117,8 @@ var _ = Describe("the day after an outage", Ordered, func() {
 				HaveKeyWithValue("namespace", s.namespace), HaveKeyWithValue("attempt", BeEquivalentTo(1)), HaveKeyWithValue("actionType", "stripe.refund"),
 				HaveKeyWithValue("action", name), HaveKeyWithValue("agent", s.agent.Name), HaveKeyWithValue("state", "Ambiguous"),
 				HaveKeyWithValue("cause", "ReportedUnknown"), HaveKey("since"), HaveKeyWithValue("token", Not(BeEmpty())),
-				HaveKeyWithValue("receipt", HavePrefix(s.namespace+"-")), HaveKeyWithValue("receiptHash", HavePrefix("sha256:"))))
+				HaveKeyWithValue("receipt", HavePrefix(s.namespace+"-")), HaveKeyWithValue("receiptHash", HavePrefix("sha256:")),
+				HaveKeyWithValue("arguments", HaveKeyWithValue("amount", BeEquivalentTo(5)))))
 		}
 		first := s.action(todo[0]["action"].(string)).Status.ReceiptRef
 		Expect(todo[0]).To(And(HaveKeyWithValue("receipt", first.Name), HaveKeyWithValue("receiptHash", first.Hash)))
@@ -218,7 +219,8 @@ var _ = Describe("the day after an outage", Ordered, func() {
 				Name      string
 				Ambiguous int
 			}
-			Waiting map[string]int
+			Waiting          map[string]int
+			AmbiguousEffects *int
 		}
 		Expect(json.Unmarshal([]byte(r.Stdout), &got)).To(Succeed())
 		Expect(got.Schema).To(Equal("ctrlrun.dev/stats/v1alpha1"))
@@ -232,10 +234,15 @@ var _ = Describe("the day after an outage", Ordered, func() {
 		Expect(got.Rows[0].Ambiguous).To(Equal(300))
 		Expect(got.Waiting).To(Equal(map[string]int{"Pending": 0, "AwaitingApproval": 1, "Claimable": 0, "Admitted": 0}))
 
+		Expect(got.AmbiguousEffects).To(HaveValue(Equal(0)))
+		committed := linesOf(s.run(s.view, "effects", "--state", "Committed", "-o", "jsonl").Stdout)
+		Expect(committed).To(HaveLen(100))
+		Expect(committed).To(HaveEach(HaveKeyWithValue("arguments", HaveKeyWithValue("amount", BeEquivalentTo(5)))))
+
 		text := s.run(s.view, "stats", "--by", "agent")
 		Expect(text.Code).To(Equal(0), text.Stderr)
 		Expect(text.Stdout).To(And(
-			MatchRegexp(`Actions: +300\n`), MatchRegexp(`ambiguous: +300 +\(reported_unknown 300\)\n`), MatchRegexp(`Resolutions: +300 +\(not executed 200, committed 100\)\n`),
+			MatchRegexp(`Actions: +300\n`), MatchRegexp(`ambiguous: +300 +\(reported_unknown 300\)\n`), MatchRegexp(`Resolutions: +300 +\(not executed 200, committed 100\)\n`), MatchRegexp(`Ambiguous now: +0 effects\n`),
 			ContainSubstring("Not counted: actions that have not ended, which have no receipt. Now there are 1: 1 AwaitingApproval."), ContainSubstring(s.agent.Name)))
 
 		By("a window")

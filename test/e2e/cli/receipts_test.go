@@ -263,7 +263,7 @@ var _ = Describe("the evidence of a cluster", Ordered, func() {
 				`Decided: +approve, rule\[1\] of ActionPolicy cli, version 7`,
 				`Approved: +\S+Z +by ` + s.approver.Name + `: "looked at it"`,
 				`Ended: +\S+Z +ambiguous, reported_unknown, as reported by ` + s.agent.Name,
-				`Resolved: +\S+Z +failed by ` + s.resolver.Name + `: "not in the log", evidence https://example.com/log`,
+				`Resolved: +\S+Z +not executed by ` + s.resolver.Name + `: "not in the log", evidence https://example.com/log`,
 				`Attempt 2: `, `Ended: +\S+Z +committed`, `Refused: .* blocked, ambiguous`,
 			} {
 				Expect(r.Stdout).To(MatchRegexp(line))

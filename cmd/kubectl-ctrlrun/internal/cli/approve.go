@@ -110,7 +110,7 @@ func (a *app) answer(ctx context.Context, s *session, answer *answering, name st
 	if answer.dryRun == dryRunClient {
 		return a.printApproval(s, answer, approval)
 	}
-	if err := s.refuseVoid(ctx); err != nil {
+	if err := a.refuseVoid(ctx, s); err != nil {
 		return err
 	}
 	may, err := s.mayOn(ctx, answer.verb, action.Spec.ActionType)

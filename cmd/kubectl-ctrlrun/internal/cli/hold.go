@@ -23,7 +23,13 @@ const applyAdmission = "kubectl apply -k config/admission"
 type admission struct {
 	missing string    // why statements do not count at present; "": nothing is known to be wrong
 	since   time.Time // in force since, as the operator says; zero: it does not say so
+	counts  time.Time // from when on statements count, which is some seconds after a gap has ended; zero: it is not known
 	hidden  bool      // the operator's Ledger may not be read
+}
+
+// counting reports whether a statement that is made now counts. The apiserver stamps objects with whole seconds.
+func (a admission) counting(now time.Time) bool {
+	return a.missing == "" && (a.counts.IsZero() || now.Truncate(time.Second).After(a.counts))
 }
 
 // admission asks the Ledger of the operator's namespace. Whoever may not read it learns of a hold from the Actions that it holds.
@@ -32,7 +38,11 @@ func (s *session) admission(ctx context.Context) admission {
 	if err == nil && ledger != nil && ledger.Status != nil {
 		condition := meta.FindStatusCondition(ledger.Status.Conditions, v1alpha1.AdmissionInForceCondition)
 		if condition != nil && condition.Status == metav1.ConditionTrue {
-			return admission{since: condition.LastTransitionTime.Time}
+			found := admission{since: condition.LastTransitionTime.Time}
+			if ledger.Status.AdmissionSince != nil {
+				found.counts = ledger.Status.AdmissionSince.Time
+			}
+			return found
 		}
 		if condition != nil && condition.Status == metav1.ConditionFalse {
 			return admission{missing: condition.Message}
@@ -51,18 +61,29 @@ func (s *session) admission(ctx context.Context) admission {
 	return found
 }
 
-// holdPatience is how long a hold may be over before the operator says so: it writes that a moment after.
-const holdPatience = 5 * time.Second
+const (
+	// holdPatience is how long a hold may be over before the operator says so: it writes that a moment after.
+	holdPatience = 5 * time.Second
+	// gapPatience is how long a gap may be over before statements count again.
+	gapPatience = 20 * time.Second
+)
 
-// refuseVoid stops a statement that could never count before it is made: nobody can say afterwards who made it.
-func (s *session) refuseVoid(ctx context.Context) error {
-	deadline := time.Now().Add(holdPatience)
+// refuseVoid stops a statement that could never count before it is made: nobody can say afterwards who made it. If statements
+// are about to count again, it waits for that.
+func (a *app) refuseVoid(ctx context.Context, s *session) error {
+	begin, waiting := time.Now(), false
 	for {
 		found := s.admission(ctx)
-		if found.missing == "" {
+		switch since := time.Since(begin); {
+		case found.counting(time.Now()):
 			return nil
-		}
-		if time.Now().After(deadline) {
+		case found.missing == "" && since > gapPatience:
+			return exit.Errorf(exit.Waiting, "nothing was stated: the admission policies were missing, and statements count again from %s on only; "+
+				"then state it", found.counts.UTC().Format(time.RFC3339))
+		case found.missing == "" && !waiting:
+			waiting = true
+			a.note("the admission policies were missing; statements count again from %s on: waiting", found.counts.UTC().Format(time.RFC3339))
+		case found.missing != "" && since > holdPatience:
 			return exit.Errorf(exit.Waiting, "nothing was stated, for it would never count: admission is missing, so nobody can say who states it: %s\n"+
 				"a cluster-admin has to run: %s; then state it", found.missing, applyAdmission)
 		}

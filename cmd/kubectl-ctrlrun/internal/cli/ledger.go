@@ -51,7 +51,7 @@ func (a *app) ledgerAcceptCommand() *cobra.Command {
 			if err := s.refuseUnheld(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			if err := s.refuseVoid(cmd.Context()); err != nil {
+			if err := a.refuseVoid(cmd.Context(), s); err != nil {
 				return err
 			}
 			if !yes {

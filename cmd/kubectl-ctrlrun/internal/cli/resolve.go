@@ -192,7 +192,7 @@ func (a *app) resolve(ctx context.Context, s *session, r resolving, mode resolve
 		return exit.Errorf(exit.Failure, "effect %s is at attempt %d, not %d: look into it again", effect.Name, status.Attempt, r.attempt)
 	}
 	if mode != resolveDryRun {
-		if err := s.refuseVoid(ctx); err != nil {
+		if err := a.refuseVoid(ctx, s); err != nil {
 			return err
 		}
 	}

@@ -260,7 +260,7 @@ func (r *statingAnswer) ready() bool { return r.err == nil && r.done == "" }
 // reported, and is no error.
 func (a *app) resolveFile(ctx context.Context, s *session, answers []resolving, mode resolveMode) error {
 	if mode != resolveDryRun {
-		if err := s.refuseVoid(ctx); err != nil {
+		if err := a.refuseVoid(ctx, s); err != nil {
 			return err
 		}
 	}
