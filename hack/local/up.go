@@ -260,9 +260,9 @@ What happened, and the proof, as an auditor, who sees everything and changes not
   KUBECONFIG={{.Dir}}/auditor.kubeconfig kubectl get ctrlrun
   KUBECONFIG={{.Dir}}/auditor.kubeconfig kubectl ctrlrun receipts verify
 
-Other rules: edit config/samples/policies/payments.yaml, then
+Other rules: edit a copy of {{.Policy}}, then
 
-  kubectl apply --server-side -f config/samples/policies/payments.yaml
+  kubectl apply --server-side -f COPY
 
 Metrics of the operator: {{.Metrics}}
 Its flags, with what is in the cluster left as it is: make up ARGS="--export=dir:/tmp/ctrlrun-export"
@@ -280,5 +280,6 @@ func (p place) explain() error {
 	}
 	return explanation.Execute(os.Stdout, map[string]string{
 		"Server": ready[0], "Assets": ready[1], "Metrics": ready[2], "Dir": p.dir, "Logs": p.run, "Bin": filepath.Join(p.root, "bin"),
+		"Policy": filepath.Join(p.root, "config", "samples", "policies", "payments.yaml"),
 	})
 }

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -351,6 +353,33 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 		if strings.HasPrefix(f.Name(), "Ctrlrun") && !pages[f.Name()] {
 			t.Errorf("docs/runbooks/%s is the page of no alert", f.Name())
 		}
+	}
+}
+
+// TestRulesWithoutTheOperatorOfPrometheus: the command of docs/metrics.md makes a rule file with the same rules.
+func TestRulesWithoutTheOperatorOfPrometheus(t *testing.T) {
+	_, rest, found := strings.Cut(read(t, "docs/metrics.md"), "\nsed ")
+	command, file, redirected := strings.Cut(rest, " > ")
+	file, _, _ = strings.Cut(file, "\n")
+	if !found || !redirected || strings.Contains(command, "\n") || !strings.Contains(read(t, "docs/metrics.md"), "\npromtool check rules "+file+"\n") {
+		t.Fatal("docs/metrics.md lacks a line sed ... > FILE, and one that checks that file")
+	}
+	cmd := exec.Command("sh", "-c", "sed "+command)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(out, false, model.UTF8Validation, language, slog.Default())
+	for _, err := range errs {
+		t.Fatal(err)
+	}
+	var rendered []rulefmt.Rule
+	for _, g := range groups.Groups {
+		rendered = append(rendered, g.Rules...)
+	}
+	if want := alerts(t); !reflect.DeepEqual(rendered, want) {
+		t.Errorf("it has %d rules, want the %d of the PrometheusRule, as they are", len(rendered), len(want))
 	}
 }
 
