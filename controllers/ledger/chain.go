@@ -58,8 +58,8 @@ type Chain struct {
 	// behind: something stands after it.
 	ended  time.Time
 	behind bool
-	last     receipt.Entry // the newest entry folded, if any
-	rules    flow.RulesOnRecord
+	last   receipt.Entry // the newest entry folded, if any
+	rules  flow.RulesOnRecord
 }
 
 // NewChain starts at a head that was checked. base is the head the chain's epoch began with, the zero Link if it was never

@@ -56,7 +56,8 @@ func (e *Environment) Restore(ctx context.Context, s *Snapshot) error {
 		return fmt.Errorf("replacing what etcd stores: %w", err)
 	}
 	// What their last start made of their configuration would be added to it.
-	etcd.Args, apiserver.Args = nil, nil //nolint:staticcheck // deprecated for setting arguments
+	//lint:ignore SA1019 deprecated for setting arguments
+	etcd.Args, apiserver.Args = nil, nil
 	if err := etcd.Start(); err != nil {
 		return fmt.Errorf("starting etcd: %w", err)
 	}

@@ -315,7 +315,9 @@ func (b *bench) report(n int, took time.Duration) time.Duration {
 	fmt.Printf("%-34s %8s %8s %8s %8s\n", "", "p50", "p95", "p99", "max")
 	line := func(name string, all []time.Duration) time.Duration {
 		slices.Sort(all)
-		at := func(p float64) time.Duration { return all[min(len(all)-1, int(p*float64(len(all))))].Round(time.Millisecond) }
+		at := func(p float64) time.Duration {
+			return all[min(len(all)-1, int(p*float64(len(all))))].Round(time.Millisecond)
+		}
 		fmt.Printf("%-34s %8s %8s %8s %8s\n", name, at(0.50), at(0.95), at(0.99), at(1))
 		return at(0.99)
 	}
