@@ -182,10 +182,50 @@ func TestTimelineLines(t *testing.T) {
 	a.printEvents([]inspectedEvent{
 		{1, "t1", "ACTION_PROPOSED", map[string]string{"b": "two words", "a": "x", "c": ""}},
 		{12, "t2", "EXECUTION_FAILED", map[string]string{"reason": "a\nb=\"c\"\x1b"}},
+		{13, "t3", "EFFECT_RESOLVED", map[string]string{"result": "failed"}}, // in the words of whoever stated it
+		{14, "t4", "EXECUTION_FAILED", map[string]string{"result": "failed"}},
 	})
-	want := "\n1   t1  ACTION_PROPOSED   a=x b=\"two words\"\n12  t2  EXECUTION_FAILED  reason=\"a\\nb=\\\"c\\\"\\x1b\"\n"
+	want := "\n1   t1  ACTION_PROPOSED   a=x b=\"two words\"\n12  t2  EXECUTION_FAILED  reason=\"a\\nb=\\\"c\\\"\\x1b\"\n" +
+		"13  t3  EFFECT_RESOLVED   result=not-executed\n14  t4  EXECUTION_FAILED  result=failed\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+// TestResolvedText proves that how an effect was resolved is said once, in the words in which it was stated.
+func TestResolvedText(t *testing.T) {
+	for message, want := range map[string]string{
+		"rosa resolved its effect: Failed (Resolution r).":             "rosa resolved its effect: not executed (Resolution r).",
+		"rosa resolved its effect: Committed (Resolution r).":          "rosa resolved its effect: Committed (Resolution r).",
+		"Failed@example.com resolved its effect: Failed (Resolution).": "Failed@example.com resolved its effect: not executed (Resolution).",
+	} {
+		if got := resolvedText(&metav1.Condition{Reason: "Failed", Message: message}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestLeaseText proves that how long a lease still is, or that it is over, is said only while somebody may have to act on it.
+func TestLeaseText(t *testing.T) {
+	end := time.Date(2026, 3, 1, 12, 5, 0, 0, time.UTC)
+	for _, test := range []struct {
+		state v1alpha1.ActionState
+		now   time.Time
+		want  string
+	}{
+		{v1alpha1.ActionAdmitted, end.Add(-90 * time.Second), "2026-03-01T12:05:00Z, in 90s"},
+		{v1alpha1.ActionAdmitted, end.Add(time.Second), "2026-03-01T12:05:00Z: it is over, and nobody has reported"},
+		{v1alpha1.ActionCommitted, end.Add(-time.Second), "2026-03-01T12:05:00Z"},
+	} {
+		object := &v1alpha1.Action{}
+		object.Status.State = test.state
+		object.Status.Execution = &v1alpha1.ActionExecution{LeaseExpirationTime: metav1.NewMicroTime(end)}
+		if got := leaseText(object, test.now); got != test.want {
+			t.Errorf("%s: got %q, want %q", test.state, got, test.want)
+		}
+	}
+	if got := leaseText(&v1alpha1.Action{}, end); got != "" {
+		t.Errorf("without an execution: %q", got)
 	}
 }
 

@@ -125,6 +125,31 @@ func TestTheShapeOfAStory(t *testing.T) {
 	}
 }
 
+// Nobody reports a lapse: the operator concludes it. What came too late is told even if the receipt was written before.
+func TestALapseIsNotToldAsAReport(t *testing.T) {
+	const late = "late.a1.c1.agent"
+	lapsed := storyEvent{Seq: 3, Kind: receipt.KindAction, Result: "ambiguous", Reason: "lease_lapsed", Reporter: "admin"}
+	if text := lapsed.text(); strings.Contains(text, "admin") || !strings.Contains(text, "nobody reported") {
+		t.Errorf("a lapse reads %q", text)
+	}
+	told := &story{
+		Now:      &storyNow{State: "Ambiguous", Attempt: 2, LateOutcome: "Committed", LateOutcomeName: late},
+		Attempts: []storyAttempt{{Attempt: 1, Events: []storyEvent{lapsed}}, {Attempt: 2, Events: []storyEvent{lapsed}}},
+	}
+	shown := func() string {
+		var out bytes.Buffer
+		(&app{streams: genericiooptions.IOStreams{Out: &out, ErrOut: &bytes.Buffer{}}}).printStory(told)
+		return out.String()
+	}
+	if text := shown(); strings.Count(text, late) != 1 || !strings.Contains(text[strings.Index(text, "Attempt 2"):], "Committed: it came after the lease") {
+		t.Errorf("the late report is told as\n%s", text)
+	}
+	told.Attempts[1].Events[0].LateOutcome = late
+	if text := shown(); strings.Count(text, late) != 1 {
+		t.Errorf("a late report that the receipt names is told as\n%s", text)
+	}
+}
+
 func TestAnAlteredReceiptIsToldAsSuch(t *testing.T) {
 	told, entries := toldStory(t)
 	altered := entries[3]
