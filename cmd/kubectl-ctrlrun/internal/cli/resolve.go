@@ -214,7 +214,7 @@ func (a *app) resolve(ctx context.Context, s *session, r resolving, mode resolve
 		a.note("nothing was stated: this is a dry run")
 		return nil
 	case resolveAsking:
-		if err := a.confirm(fmt.Sprintf("State that attempt %d is %s?", status.Attempt, statedWord(r.result)), "--yes"); err != nil {
+		if err := a.confirm(fmt.Sprintf("State that attempt %d was %s?", status.Attempt, statedWord(r.result)), "--yes"); err != nil {
 			return err
 		}
 	}
