@@ -315,7 +315,7 @@ func (g *admissionGuard) Hold() *flow.Hold {
 	if g.missing == "" {
 		return nil
 	}
-	return &flow.Hold{Reason: decision.AdmissionMissing, Since: g.from, Message: "The admission policies are not in force, so nobody can say who makes a statement: " + g.missing + ". Nothing is decided until they are: kubectl apply -k config/admission"}
+	return &flow.Hold{Reason: decision.AdmissionMissing, Since: g.from, Message: "The admission policies are not in force, so nobody can say who makes a statement: " + g.missing + ". Nothing is decided until they are: kubectl apply --server-side --force-conflicts -k config/admission"}
 }
 
 // compare gives a fingerprint of the stored policies and bindings, or says what is not as this release ships it.

@@ -64,7 +64,7 @@ func Definitions() []Definition {
 	fromProposal := []float64{1, 1.5, 2, 3, 5, 10, 30, minute, 5 * minute, 15 * minute, hour, 4 * hour, day, 7 * day}
 	fromEnd := []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, minute, 5 * minute, 15 * minute, hour, 4 * hour}
 	return []Definition{
-		{Name: actions, Type: Gauge, Labels: []string{"state"}, Help: "Actions that are not finished: no receipt yet. List those of a state: kubectl ctrlrun actions -A --state STATE."},
+		{Name: actions, Type: Gauge, Labels: []string{"state"}, Help: "Actions that are not finished: no receipt yet. kubectl ctrlrun actions -A --state STATE lists those of a state, and those that finished in it lately."},
 		{Name: actionsHeld, Type: Gauge, Labels: []string{"reason"}, Help: "Actions that are held. Nothing is denied; they go on when the cause is gone. What to do for each reason: docs/runbooks."},
 		{Name: actionsFinished, Type: Counter, Labels: []string{"state", "decision", "reason"}, Help: "Actions that were finished: they ended and have a receipt. Many denied or blocked for one reason: look at the policies, or at the agent that goes on asking."},
 		{Name: effects, Type: Gauge, Labels: []string{"state"}, Help: "Effects that are not settled. Those that are Ambiguous wait for a person: kubectl ctrlrun effects -A --state Ambiguous."},
@@ -82,7 +82,7 @@ func Definitions() []Definition {
 		{Name: receiptsAppended, Type: Counter, Labels: []string{"kind"}, Help: "Receipts that were appended. Verify a chain: kubectl ctrlrun receipts verify -n NAMESPACE."},
 		{Name: chainSeq, Type: Gauge, Labels: []string{"namespace"}, Help: "Seq of the last receipt of a chain, as this operator knows it. It never shrinks, unless a person accepted a shorter chain."},
 		{Name: namespaceHeld, Type: Gauge, Labels: []string{"namespace", "reason"}, Help: "1 for each namespace in which nothing is decided, as this operator knows it. What to do for each reason: docs/runbooks."},
-		{Name: admissionHeld, Type: Gauge, Help: "1: the admission policies are not in force, and nothing is decided in any namespace. Install them: kubectl apply --server-side -k config/admission."},
+		{Name: admissionHeld, Type: Gauge, Help: "1: the admission policies are not in force, and nothing is decided in any namespace. Install them: kubectl apply --server-side --force-conflicts -k config/admission."},
 		{Name: freshnessAge, Type: Gauge, Help: "Seconds since the caches were last proved equal to the apiserver. From 10 on nothing is decided: look whether the apiserver answers."},
 		{Name: clockOffset, Type: Gauge, Help: "How far the clock of this machine is ahead of the apiserver's, as the middle of what was measured. Off by more than 2 nothing is decided: correct the time of the node."},
 		{Name: clockOffsetBound, Type: Gauge, Help: "How far the real offset of the clock can be from ctrlrun_clock_offset_seconds, either way."},
