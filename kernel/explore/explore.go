@@ -29,6 +29,9 @@ type Result struct {
 	Exhausted bool
 	// Recovered is from how many states everything was seen to finish: all that were found. Many have it in common.
 	Recovered int
+	// Reached is how often what happened, by the names of writes and the reasons of ends: a search that gets nowhere proves
+	// nothing.
+	Reached map[string]int
 	// Asked is how many different snapshots Next was asked with.
 	Asked     int
 	Violation *Violation
@@ -64,6 +67,10 @@ type explorer struct {
 	rests    map[digest]bool
 
 	violation *Violation
+	reached   map[string]int
+	// recording makes a recovery note its writes in story.
+	recording bool
+	story     []string
 }
 
 func newExplorer(scenario Scenario, options Options) (*explorer, error) {
@@ -72,7 +79,7 @@ func newExplorer(scenario Scenario, options Options) (*explorer, error) {
 		actions: newTable[flow.Action](), records: newTable[effect.Record](), answers: newTable[answerMade](), claims: newTable[claimMade](),
 		outcomes: newTable[outcomeMade](), resolutions: newTable[flow.Resolution](), chains: newChains(),
 		versions: newVersions(), identities: newIndex[receipt.Identity](), quotes: newIndex[string](), steps: newIndex[step](), standings: newIndex[standing](),
-		hashes: map[string]string{}, answered: map[digest]int32{}, begun: map[digest][]int32{}, rests: map[digest]bool{},
+		hashes: map[string]string{}, answered: map[digest]int32{}, begun: map[digest][]int32{}, rests: map[digest]bool{}, reached: map[string]int{},
 	}
 	switch {
 	case len(scenario.Actions) > maxActions, len(scenario.Answers) > maxAnswers, len(scenario.Resolutions) > maxResolutions, scenario.Passes > maxPasses:
@@ -202,7 +209,7 @@ func (x *explorer) explore() Result {
 	frontier, places := []state{first}, []int32{0}
 	r := Result{Scenario: x.Name, States: 1}
 	finish := func() Result {
-		r.Recovered, r.Asked, r.Violation = len(x.rests), len(x.answered), x.violation
+		r.Recovered, r.Asked, r.Reached, r.Violation = len(x.rests), len(x.answered), x.reached, x.violation
 		return r
 	}
 	for len(frontier) > 0 && (depths == 0 || r.Depth < depths) {
@@ -218,7 +225,10 @@ func (x *explorer) explore() Result {
 				}
 				x.check(&s)
 				if x.violation == nil {
-					x.recover(s)
+					if x.recover(s); x.violation != nil {
+						r.Trace = append(x.tell(history, places[i], nth), x.recovery(s)...)
+						return
+					}
 				}
 				if x.violation != nil {
 					if r.Trace == nil {
@@ -283,4 +293,13 @@ func (x *explorer) tell(history []found, from, nth int32) []string {
 		s = next
 	}
 	return lines
+}
+
+// recovery gives the writes of a recovery that went wrong.
+func (x *explorer) recovery(s state) []string {
+	violation := x.violation
+	x.violation, x.recording, x.story = nil, true, nil
+	x.recover(s)
+	x.violation, x.recording = violation, false
+	return append([]string{"   then everybody is dead but one operator, which sees everything as it is:"}, x.story...)
 }

@@ -80,6 +80,7 @@ func (x *explorer) check(s *state) {
 			x.fail(invariantOneExecutor, "%d processes of %s", n, a.Name)
 		}
 		x.checkReport(s, i, a)
+		x.checkFailedAction(s, i, a)
 	}
 	if s.workers[0]&s.workers[1]&acted != 0 {
 		x.fail(invariantOneExecutor, "two workers act")
@@ -113,6 +114,26 @@ func (x *explorer) checkReport(s *state, i int, a *flow.Action) {
 			x.fail(invariantReport, "%s was reported %s, and is %s", a.Name, o.Result, a.State)
 		}
 	}
+}
+
+// checkFailedAction is I6 for what an action says of itself.
+func (x *explorer) checkFailedAction(s *state, i int, a *flow.Action) {
+	if a.State != flow.Failed || a.Execution.Mode != flow.AgentMode || s.fate[i] == retired {
+		return
+	}
+	for k := range perAction {
+		if p := i*perAction + k; a.Execution.ClaimID == claimID(p) && s.outcomes[p] > 0 {
+			if o := x.outcomes.get(s.outcomes[p]); o.Result == flow.ReportNotExecuted && o.Reporter == a.Agent {
+				return
+			}
+		}
+	}
+	for _, id := range s.resolutions {
+		if id > 0 && a.Effect != nil && x.resolutions.get(id).State == effect.Failed && x.resolutions.get(id).Attempt == a.Effect.Attempt {
+			return
+		}
+	}
+	x.fail(invariantFailed, "%s is Failed, and nobody stated that it was not executed", a.Name)
 }
 
 // checkFailed is I6: of a failed attempt it was stated by whom it was admitted to, or by a person, that nothing was

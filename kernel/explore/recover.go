@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"fmt"
+
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -108,6 +110,9 @@ func (x *explorer) freshly(s state, subject int8, due *int32) state {
 			if !x.lands(&s, &st) {
 				*p = x.refused(&s, *p, &st)
 				continue
+			}
+			if x.recording {
+				x.story = append(x.story, fmt.Sprintf("   %s  %s", at(s.clock).Format("15:04:05"), x.describe(p, &st)))
 			}
 			s = x.land(s, p, &st)
 			*p = x.accepted(&s, *p, &st)

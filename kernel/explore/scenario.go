@@ -95,7 +95,7 @@ func allow() Policy {
 	return Policy{Text: `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"allow"}}`, Decision: decision.Allow}
 }
 
-func allowTwice() Policy {
+func allowOnce() Policy {
 	return Policy{Text: `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"allow","maxAttempts":1}}`, Decision: decision.Allow}
 }
 
@@ -126,6 +126,7 @@ func (p Policy) parsed(generation int64) (Policy, error) {
 }
 
 const (
-	claimOver = 40 * time.Second  // an action's own claim is too old
-	leaseOver = 320 * time.Second // a lease of five minutes has lapsed
+	claimOver    = 40 * time.Second   // an action's own claim is too old
+	leaseOver    = 320 * time.Second  // a lease of five minutes has lapsed
+	questionOver = 1000 * time.Second // so has an approval's
 )

@@ -3,7 +3,7 @@ package explore
 const (
 	maxActions     = 3
 	maxEffects     = 2
-	maxAnswers     = 4
+	maxAnswers     = 5
 	perAction      = 2 // processes of the proposer
 	claimsOf       = 3 // those of the processes, and a rival's or a forger's
 	maxResolutions = 2

@@ -33,6 +33,7 @@ func (x *explorer) lands(s *state, st *step) bool {
 
 // land is the world after a write that landed.
 func (x *explorer) land(s state, p *pass, st *step) state {
+	x.reach(st)
 	switch st.kind {
 	case writesAction:
 		i := st.target - 1
@@ -69,6 +70,29 @@ func (x *explorer) land(s state, p *pass, st *step) state {
 		x.wroteVerdict(&s, int(st.target-1), st)
 	}
 	return s
+}
+
+// reach notes that a write landed.
+func (x *explorer) reach(st *step) {
+	switch st.kind {
+	case writesAction:
+		a := x.actions.get(st.value)
+		x.reached[st.why]++
+		if st.why == flow.WhyEnd || st.why == flow.WhyFinish {
+			x.reached[string(a.State)+" "+string(a.Reason)]++
+		}
+	case writesEffect:
+		x.reached[st.why]++
+		if x.records.get(st.value).Status.Attempt > 2 {
+			x.reached["third attempt"]++
+		}
+	case lapses:
+		x.reached["lapse"]++
+	case appends:
+		x.reached["receipt of "+x.chains.get(st.value).document.Kind]++
+	case judges:
+		x.reached["verdict "+st.why]++
+	}
 }
 
 // --- what happens besides ------------------------------------------------------------------------------------------------
@@ -492,7 +516,7 @@ func (x *explorer) executors(s *state, out emit) {
 		for k, did := range s.workers {
 			nonce := fmt.Sprintf("worker-%d", k+1)
 			switch {
-			case did == 0 && admitted && r.Status.State == effect.Reserved && (k == 0 || s.workers[0] != 0):
+			case did == 0 && admitted && (k == 0 || s.workers[0] != 0):
 				status, err := r.Status.Begin(nonce, at(s.clock))
 				if err == nil {
 					next := x.worked(s, i, status)
