@@ -11,6 +11,8 @@ GO       ?= go
 KUBECTL  ?= kubectl
 IMG      ?= ctrlrun-operator:dev
 FUZZTIME ?= 10s
+STATES   ?= 2000000
+SCENARIO ?=
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 TOOL     := $(GO) tool -modfile=hack/tools/go.mod
@@ -45,7 +47,8 @@ test: test-unit test-rules test-integration ## Run every test, with the race det
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
 	@packages="$$($(GO) list ./... | grep -v /operator/test/)"; set -x; \
-	CGO_ENABLED=1 $(GO) test -race $$packages ./test/imports ./test/schema ./test/testenv/assets
+	CGO_ENABLED=1 $(GO) test -race $$packages ./test/imports ./test/schema ./test/testenv/assets; \
+	CGO_ENABLED=0 $(GO) test ./kernel/explore
 
 # A module of its own; the first run compiles Prometheus, a minute on two cores.
 .PHONY: test-rules
@@ -58,6 +61,10 @@ test-integration: build ## Run the tests on a real kube-apiserver and etcd
 	@$(ASSETS); set -x; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 10m ./test/testenv; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 60m -v ./test/e2e/... -ginkgo.no-color -ginkgo.fail-on-pending -ginkgo.randomize-all
+
+.PHONY: explore
+explore: ## Look at STATES (2000000, -1: all) states of each SCENARIO (all; several by comma) of the protocol
+	@CGO_ENABLED=0 $(GO) run ./hack/explore -v -states "$(STATES)" -scenario "$(SCENARIO)"
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)

@@ -15,7 +15,7 @@ var mustReach = []string{
 	"pin", "wait", "claimable", "admit", "end", "finish", "resolved", "reserve", "renew", "release", "settle", "lost", "late", "resolve", "lapse",
 	"receipt of action", "receipt of resolution", "receipt of status-missing",
 	"Committed ", "Failed ", "Failed never_began", "Ambiguous lease_lapsed", "Ambiguous reported_unknown", "Ambiguous outcome_not_accepted", "Ambiguous status_missing", "Ambiguous executor_lost",
-	"Denied approval_denied", "Denied decision", "Expired approval_expired", "Expired not_claimed",
+	"Denied approval_denied", "Denied unrepresentable_argument", "Expired not_after", "Denied decision", "Expired approval_expired", "Expired not_claimed",
 	"Blocked duplicate", "Blocked in_progress", "Blocked ambiguous", "Blocked not_admitted", "Blocked proposal_changed", "Blocked attempt_ceiling", "Blocked status_missing", "Blocked made_without_admission", "Blocked withdrawn",
 	"verdict Accepted", "verdict Mismatch",
 }

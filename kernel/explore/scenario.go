@@ -95,6 +95,10 @@ func allow() Policy {
 	return Policy{Text: `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"allow"}}`, Decision: decision.Allow}
 }
 
+func allowWithoutKey() Policy {
+	return Policy{Text: `{"stripe.refund":{"decision":"allow"}}`, Decision: decision.Allow}
+}
+
 func allowOnce() Policy {
 	return Policy{Text: `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"allow","maxAttempts":1}}`, Decision: decision.Allow}
 }

@@ -37,6 +37,16 @@ func Scenarios() []Scenario {
 			NotExecuted: true, Passes: 2, Stale: 1, Short: true, States: 100000,
 		},
 		{
+			Name: "odd", About: "arguments that cannot be hashed, another agent, and an action that is wanted for a minute",
+			Actions:  []Proposal{{Agent: alice, Claim: true, Arguments: `{"amount":1.5,"payment_id":"txn_1"}`}, {Agent: bob, Claim: true, Arguments: refund, NotAfter: time.Minute}},
+			Policies: []Policy{allow()}, Ticks: lapse, NotExecuted: true, Passes: 2, Stale: 2, Short: true, States: 100000,
+		},
+		{
+			Name: "no key", About: "an action without an effect key, which has no record; a rival",
+			Actions: refunds(1), Policies: []Policy{allowWithoutKey()}, Ticks: lapse,
+			Rival: true, Second: true, NotExecuted: true, Unknown: true, Passes: 2, Stale: 2, Short: true, States: 100000,
+		},
+		{
 			Name: "people", About: "two people are asked; one says yes twice, one says yes and no",
 			Actions: refunds(1), Policies: []Policy{approve(2)}, Ticks: []time.Duration{questionOver},
 			Answers: []Answer{{Approver: carol}, {Approver: carol}, {Approver: dave}, {Approver: dave, Denied: true}},
