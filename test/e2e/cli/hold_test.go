@@ -54,7 +54,7 @@ var _ = Describe("while the admission policies are missing", Ordered, func() {
 		By("on the screen, also of somebody who does not see the Ledger")
 		for _, u := range []testenv.User{s.view, s.resolver, s.approver} {
 			screen := s.run(u)
-			Expect(screen.Stdout).To(And(MatchRegexp(`Admission: +missing: `), MatchRegexp(`Next: +kubectl apply -k config/admission `)), u.Name)
+			Expect(screen.Stdout).To(And(MatchRegexp(`Admission: +missing: `), MatchRegexp(`Next: +kubectl apply --server-side --force-conflicts -k config/admission `)), u.Name)
 		}
 
 		By("before anything is created")
@@ -70,7 +70,7 @@ var _ = Describe("while the admission policies are missing", Ordered, func() {
 		} {
 			Expect(refused.Code).To(Equal(5), refused.Stderr)
 			Expect(refused.Stdout).To(BeEmpty())
-			Expect(refused.Stderr).To(And(ContainSubstring("nothing was stated"), ContainSubstring("kubectl apply -k config/admission")))
+			Expect(refused.Stderr).To(And(ContainSubstring("nothing was stated"), ContainSubstring("kubectl apply --server-side --force-conflicts -k config/admission")))
 			Expect(refused.Stderr).NotTo(ContainSubstring("is it running"))
 		}
 		Expect(statements(ctx)).To(Equal(before))

@@ -17,7 +17,7 @@ import (
 const systemNamespace = "ctrlrun-system"
 
 // applyAdmission is what ends the hold.
-const applyAdmission = "kubectl apply -k config/admission"
+const applyAdmission = "kubectl apply --server-side --force-conflicts -k config/admission"
 
 // admission is what is known of the policies that say who makes a statement.
 type admission struct {
