@@ -170,17 +170,6 @@ func (c *chains) append(before int32, entry receipt.Entry, document receipt.Docu
 	return id
 }
 
-// at is the chain up to that seq, 0 if it does not reach so far.
-func (c *chains) at(id int32, seq int64) int32 {
-	for id != 0 && c.get(id).entry.Seq > seq {
-		id = c.get(id).before
-	}
-	if c.length(id) != seq {
-		return 0
-	}
-	return id
-}
-
 // find is the receipt of an identity after a floor, 0 if there is none.
 func (c *chains) find(id int32, identity receipt.Identity, floor int64) (found int32) {
 	for ; id != 0 && c.get(id).entry.Seq > floor; id = c.get(id).before {
