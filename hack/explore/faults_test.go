@@ -32,7 +32,7 @@ const (
 	snapshots    = "kernel/flow/snapshot.go"
 	executedOnce = "the remote is called once per key"
 	reports      = "a report that holds the lock decides"
-	verdicts     = "a valid resolution is not refused"
+	verdicts     = "a valid resolution is not refused, an invalid one does not count"
 )
 
 // without is a condition that is not asked: IF stands for whether the fault is switched on.
