@@ -11,8 +11,8 @@
 // # The operators
 //
 // An operator is a set of passes over flow.Next; it remembers nothing else. A pass begins with what caches hold, every object
-// at any version it ever had, each at its own, or not at all, and reads what Next tells it to read. Between two writes a pass
-// is a function of its snapshot, so it is not interleaved there: the world moves only before a write, and, where the scenario
+// at any version it ever had, each at its own, or not at all: as many of them otherwise than they are as the scenario says. It
+// reads what Next tells it to read. Between two writes a pass is a function of its snapshot, so it is not interleaved there: the world moves only before a write, and, where the scenario
 // says so, before a read that follows another read. A pass that stands before its write is, at the same time, a request on its
 // way: it lands at any later time or never, is answered and the pass goes on, or its answer is lost and the pass is over. So
 // a few of them are any number of operators: paused, crashed between any two writes, overlapping, with writes that arrive
