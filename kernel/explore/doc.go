@@ -12,8 +12,8 @@
 //
 // An operator is a set of passes over flow.Next; it remembers nothing else. A pass begins with what caches hold, every object
 // at any version it ever had, each at its own, or not at all: as many of them otherwise than they are as the scenario says. It
-// reads what Next tells it to read. Between two writes a pass is a function of its snapshot, so it is not interleaved there: the world moves only before a write, and, where the scenario
-// says so, before a read that follows another read. A pass that stands before its write is, at the same time, a request on its
+// reads what Next tells it to read. Between two writes a pass is a function of its snapshot, so it is not interleaved there:
+// the world moves only before a write, and, where the scenario says so, before a read that follows another read. A pass that stands before its write is, at the same time, a request on its
 // way: it lands at any later time or never, is answered and the pass goes on, or its answer is lost and the pass is over. So
 // a few of them are any number of operators: paused, crashed between any two writes, overlapping, with writes that arrive
 // after somebody looked whether they did.
@@ -24,7 +24,7 @@
 // # Symmetry
 //
 // Operators have no names: a state holds its passes as a set. Actions are alike before they are proposed, so they are
-// proposed in one order; so are the claims of two processes that are alike.
+// proposed in one order (where a scenario has two that are not alike, that order is a bound); so are the claims of two processes that are alike.
 //
 // # Counting
 //
