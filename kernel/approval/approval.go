@@ -90,10 +90,17 @@ func (t Tally) Sufficient(q Question) bool {
 	return t.Denied == nil && len(t.Approved) >= max(q.Required, 1)
 }
 
-// Count judges all answers. Their order does not matter.
+// Count judges all answers. Their order does not matter. One that was told that it counts comes before one that was not:
+// times of creation have whole seconds, and nobody is to lose to somebody who came later in the same one.
 func (q Question) Count(answers []Answer) Tally {
+	told := func(a Answer) int {
+		if a.Accepted {
+			return 0
+		}
+		return 1
+	}
 	sorted := slices.SortedFunc(slices.Values(answers), func(a, b Answer) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(told(a)-told(b), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	t := Tally{Refusals: map[string]Refusal{}}
 	seen := map[string]bool{}

@@ -38,6 +38,7 @@ func (b *answerBuilder) Key(key *string) *answerBuilder       { b.a.Key = key; r
 func (b *answerBuilder) At(t time.Time) *answerBuilder        { b.a.Created = t; return b }
 func (b *answerBuilder) After(d time.Duration) *answerBuilder { return b.At(noon.Add(d)) }
 func (b *answerBuilder) No() *answerBuilder                   { b.a.Approved = false; return b }
+func (b *answerBuilder) Accepted() *answerBuilder             { b.a.Accepted = true; return b }
 func (b *answerBuilder) Obj() approval.Answer                 { return b.a }
 
 func TestJudge(t *testing.T) {
@@ -122,6 +123,10 @@ func TestCount(t *testing.T) {
 		"more than required: the first are spent": {
 			required: 1, answers: []approval.Answer{anAnswer("erin").After(2 * time.Minute).Obj(), anAnswer("dave").Obj(), anAnswer("carol").After(4 * time.Minute).Obj()},
 			sufficient: true, approved: []string{"dave-uid"}, refusals: map[string]approval.Refusal{"carol-uid": "", "dave-uid": "", "erin-uid": ""},
+		},
+		"of two in one second, who was told that it counts": {
+			required: 1, answers: []approval.Answer{anAnswer("carol").Obj(), anAnswer("dave").Accepted().Obj()},
+			sufficient: true, approved: []string{"dave-uid"}, refusals: map[string]approval.Refusal{"carol-uid": "", "dave-uid": ""},
 		},
 		"a no after enough said yes": {
 			required: 1, answers: []approval.Answer{anAnswer("carol").Obj(), anAnswer("dave").No().After(2 * time.Minute).Obj()},

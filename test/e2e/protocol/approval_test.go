@@ -304,6 +304,7 @@ var _ = Describe("an approval", func() {
 		By("and a third person is not needed")
 		third := testenv.User{Name: "carol"}
 		Expect(env.Grant(ctx, s.ns, "ctrlrun-approver", third)).To(Succeed())
+		Eventually(time.Now).Should(BeTemporally(">=", second.CreationTimestamp.Add(time.Second)))
 		expectRefused(s.approve(third, a), v1alpha1.ReasonNotRequired)
 
 		s.claim(s.agent, a)
