@@ -43,7 +43,7 @@ func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, e
 	var versions []string
 	for i := range list.Items {
 		o := &list.Items[i] // shared with the cache: read, never written
-		if o.DeletionTimestamp != nil {
+		if !inForce(o) {
 			continue
 		}
 		sources = append(sources, c.parse(o).source)
@@ -59,6 +59,13 @@ func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, e
 	set := policy.NewSet(sources).InNamespace(namespace)
 	c.sets[namespace] = madeSet{of: made, set: set}
 	return set, nil
+}
+
+// inForce reports whether a policy or settings that are there decide: settings until they are gone, a policy until somebody
+// deletes it, whatever finalizer it waits for.
+func inForce(o client.Object) bool {
+	_, policy := o.(*v1alpha1.ActionPolicy)
+	return !policy || o.GetDeletionTimestamp() == nil
 }
 
 // madeSet is a set, and what it was made of. hash is that of the set with limits and environment.

@@ -134,8 +134,8 @@ func (r *rulesRecorder) present(ctx context.Context, namespace string) ([]flow.R
 	}
 	for i := range policies.Items {
 		o := &policies.Items[i]
-		if o.DeletionTimestamp != nil {
-			continue // it decides nothing any more
+		if !inForce(o) {
+			continue
 		}
 		source := r.policies.parse(o).source
 		present = append(present, flow.RulesObject{Kind: flow.PolicyRules, Name: o.Name, UID: string(o.UID), Generation: o.Generation, Hash: source.RulesHash, Version: source.Version})
@@ -166,15 +166,8 @@ func (r *rulesRecorder) there(ctx context.Context, namespace string, document re
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", name, err)
 	}
-	// Settings decide until they are gone, a policy until somebody deletes it, whatever finalizer it waits for.
-	_, policy := o.(*v1alpha1.ActionPolicy)
-	if string(o.GetUID()) != document.SubjectUID || (policy && o.GetDeletionTimestamp() != nil) {
-		return false, nil
-	}
-	if document.Ordinal != 0 && o.GetGeneration() != document.Ordinal {
-		return false, nil // a later one is in force by now
-	}
-	return true, nil
+	this := document.Ordinal == 0 || o.GetGeneration() == document.Ordinal // else a later one is in force by now
+	return this && string(o.GetUID()) == document.SubjectUID && inForce(o), nil
 }
 
 // readRules reads from the chain up to a seq what its receipts say of the objects that decide.
@@ -235,10 +228,10 @@ func (r *rulesRecorder) setup(mgr ctrl.Manager, options controller.Options) erro
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
 	})
 	// A deletion that waits for a finalizer raises the generation too.
-	inForce := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).Named("rules").
-		Watches(&v1alpha1.ActionPolicy{}, namespaceOf, inForce).
-		Watches(&v1alpha1.Settings{}, namespaceOf, inForce).
+		Watches(&v1alpha1.ActionPolicy{}, namespaceOf, changed).
+		Watches(&v1alpha1.Settings{}, namespaceOf, changed).
 		Watches(&v1alpha1.Ledger{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ledgerTurns)).
 		WithOptions(options).
 		Complete(r)
