@@ -40,18 +40,7 @@ type Metrics struct {
 	clock  func() time.Time
 	guards Guards
 	sinks  []string
-	descs  map[string]*prometheus.Desc // by name
-
-	actionsFinished    *prometheus.CounterVec
-	effectTransitions  *prometheus.CounterVec
-	effectsAmbiguous   *prometheus.CounterVec
-	approvals          *prometheus.CounterVec
-	leasesLapsed       *prometheus.CounterVec
-	receiptsAppended   *prometheus.CounterVec
-	sinkDropped        *prometheus.CounterVec
-	proposalToAdmitted prometheus.Histogram
-	decisionSeconds    prometheus.Histogram
-	receiptLag         prometheus.Histogram
+	*defined
 }
 
 var (
@@ -62,22 +51,7 @@ var (
 // New makes the metrics of an operator. The cache holds the unfinished Actions and the unsettled Effects, and clock is what
 // ages are judged by. The sinks are all names that SinkDropped will be given.
 func New(cache client.Reader, clock func() time.Time, guards Guards, sinks ...string) *Metrics {
-	m := &Metrics{
-		cache: cache, clock: clock, guards: guards, sinks: sinks, descs: map[string]*prometheus.Desc{},
-		actionsFinished:    counter(actionsFinished),
-		effectTransitions:  counter(effectTransitions),
-		effectsAmbiguous:   counter(effectsAmbiguous),
-		approvals:          counter(approvals),
-		leasesLapsed:       counter(leasesLapsed),
-		receiptsAppended:   counter(receiptsAppended),
-		sinkDropped:        counter(sinkDropped),
-		proposalToAdmitted: histogram(proposalToAdmitted),
-		decisionSeconds:    histogram(decisionSeconds),
-		receiptLag:         histogram(receiptLag),
-	}
-	for _, d := range Definitions() {
-		m.descs[d.Name] = prometheus.NewDesc(d.Name, d.Help, d.Labels, nil)
-	}
+	m := &Metrics{cache: cache, clock: clock, guards: guards, sinks: sinks, defined: define()}
 	// A counter that begins with its first increment hides that increment from increase() and rate().
 	for _, state := range effectStates() {
 		m.effectTransitions.WithLabelValues(string(state))
@@ -114,17 +88,17 @@ func (m *Metrics) SinkDropped(sink string) {
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range m.descs {
-		to <- d
+	for _, g := range m.gauges {
+		to <- g
+	}
+	for _, c := range m.counted {
+		c.Describe(to)
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
-	for _, c := range []prometheus.Collector{
-		m.actionsFinished, m.effectTransitions, m.effectsAmbiguous, m.approvals, m.leasesLapsed, m.receiptsAppended, m.sinkDropped,
-		m.proposalToAdmitted, m.decisionSeconds, m.receiptLag,
-	} {
+	for _, c := range m.counted {
 		c.Collect(to)
 	}
 	m.collectCaches(to)

@@ -56,11 +56,11 @@ func (m *Metrics) collectActions(to chan<- prometheus.Metric, items []v1alpha1.A
 			over.add(o.Status.FinishTime.Time)
 		}
 	}
-	m.each(to, actions, states)
-	m.each(to, actionsHeld, held)
-	m.gauge(to, approvalsWaiting, states[string(flow.AwaitingApproval)])
-	m.gauge(to, approvalWaitingOldest, waiting.age(m.clock()))
-	m.gauge(to, receiptMissingOldest, over.age(m.clock()))
+	each(to, m.actions, states)
+	each(to, m.actionsHeld, held)
+	show(to, m.approvalsWaiting, states[string(flow.AwaitingApproval)])
+	show(to, m.approvalWaitingOldest, waiting.age(m.clock()))
+	show(to, m.receiptMissingOldest, over.age(m.clock()))
 }
 
 func (m *Metrics) collectEffects(to chan<- prometheus.Metric, items []v1alpha1.Effect) {
@@ -85,8 +85,8 @@ func (m *Metrics) collectEffects(to chan<- prometheus.Metric, items []v1alpha1.E
 			ambiguous.add(o.Status.LastTransitionTime.Time)
 		}
 	}
-	m.each(to, effects, states)
-	m.gauge(to, effectAmbiguousOldest, ambiguous.age(m.clock()))
+	each(to, m.effects, states)
+	show(to, m.effectAmbiguousOldest, ambiguous.age(m.clock()))
 }
 
 // collectGuards tells what may forbid deciding.
@@ -97,32 +97,32 @@ func (m *Metrics) collectGuards(to chan<- prometheus.Metric) {
 		if _, yes := g.AdmissionHeld(); yes {
 			held = 1
 		}
-		m.gauge(to, admissionHeld, held)
+		show(to, m.admissionHeld, held)
 	}
 	if g.Freshness != nil {
-		m.gauge(to, freshnessAge, seconds(g.Freshness()))
+		show(to, m.freshnessAge, seconds(g.Freshness()))
 	}
 	if g.ClockOffset != nil {
 		if low, high, measured := g.ClockOffset(); measured {
-			m.gauge(to, clockOffset, (low + (high-low)/2).Seconds())
-			m.gauge(to, clockOffsetBound, ((high - low) / 2).Seconds())
+			show(to, m.clockOffset, (low + (high-low)/2).Seconds())
+			show(to, m.clockOffsetBound, ((high - low) / 2).Seconds())
 		}
 	}
 	if g.Chains != nil {
 		for namespace, seq := range g.Chains() {
 			// Every namespace of a cluster may be open; those without a receipt do not use the product.
 			if seq > 0 {
-				m.gauge(to, chainSeq, float64(seq), namespace)
+				show(to, m.chainSeq, float64(seq), namespace)
 			}
 		}
 	}
 	if g.HeldNamespaces != nil {
 		for namespace, why := range g.HeldNamespaces() {
-			m.gauge(to, namespaceHeld, 1, namespace, word(decision.Reason(why), holds()))
+			show(to, m.namespaceHeld, 1, namespace, word(decision.Reason(why), holds()))
 		}
 	}
 	if g.Version != "" {
-		m.gauge(to, buildInfo, 1, g.Version)
+		show(to, m.buildInfo, 1, g.Version)
 	}
 }
 
@@ -152,12 +152,17 @@ func zero[W ~string](words []W) map[string]float64 {
 	return counts
 }
 
-func (m *Metrics) each(to chan<- prometheus.Metric, name string, values map[string]float64) {
+func each(to chan<- prometheus.Metric, gauge *prometheus.Desc, values map[string]float64) {
 	for label, value := range values {
-		m.gauge(to, name, value, label)
+		show(to, gauge, value, label)
 	}
 }
 
-func (m *Metrics) gauge(to chan<- prometheus.Metric, name string, value float64, labels ...string) {
-	to <- prometheus.MustNewConstMetric(m.descs[name], prometheus.GaugeValue, value, labels...)
+// show makes a scrape fail for labels that a gauge does not have: whoever scrapes must not end the operator.
+func show(to chan<- prometheus.Metric, gauge *prometheus.Desc, value float64, labels ...string) {
+	shown, err := prometheus.NewConstMetric(gauge, prometheus.GaugeValue, value, labels...)
+	if err != nil {
+		shown = prometheus.NewInvalidMetric(gauge, err)
+	}
+	to <- shown
 }
