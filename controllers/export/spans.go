@@ -88,12 +88,12 @@ func parent(annotations map[string]string) context.Context {
 // action is the one span of a finished action.
 func (s *spans) action(w observe.ActionWrite, events []timeline.Event) {
 	d := w.Receipt
-	start, end := d.ProposedTime, d.FinishedTime
+	start, end, last := d.ProposedTime, d.FinishedTime, timeline.End(d.Result, d.Reason)
 	for _, e := range events {
-		if e.Type == timeline.ActionProposed {
+		switch e.Type {
+		case timeline.ActionProposed:
 			start = e.Time
-		}
-		if terminal(e.Type) {
+		case last:
 			end = e.Time
 		}
 	}
@@ -230,16 +230,6 @@ func flattened(data map[string]string) []attribute.KeyValue {
 		out = append(out, attribute.String("ctrlrun."+k, strings.ToValidUTF8(data[k], "")))
 	}
 	return out
-}
-
-// terminal reports whether an action is over with an event of this type.
-func terminal(t timeline.Type) bool {
-	switch t {
-	case timeline.ExecutionCommitted, timeline.ExecutionFailed, timeline.ExecutionAmbiguous,
-		timeline.ActionDenied, timeline.ActionBlocked, timeline.ActionExpired, timeline.EffectReservationRefused:
-		return true
-	}
-	return false
 }
 
 // collector keeps the spans that ended, until they are taken. It is used by one goroutine.

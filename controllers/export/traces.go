@@ -56,11 +56,12 @@ func (t Traces) options() ([]otlptracegrpc.Option, error) {
 		return options, nil
 	}
 	if host, port, err := net.SplitHostPort(t.Endpoint); err == nil && host != "" && port != "" && !strings.Contains(port, "/") {
-		options = append(options, otlptracegrpc.WithEndpoint(t.Endpoint))
+		// With a scheme, or the environment's would say whether there is TLS.
+		scheme := "https://"
 		if loopback(host) {
-			options = append(options, otlptracegrpc.WithInsecure())
+			scheme = "http://"
 		}
-		return options, nil
+		return append(options, otlptracegrpc.WithEndpointURL(scheme+t.Endpoint)), nil
 	}
 	u, err := url.Parse(t.Endpoint)
 	switch {

@@ -387,10 +387,18 @@ func TestEndpoints(t *testing.T) {
 // Without TLS only the machine itself is spoken to, unless somebody writes http.
 func TestPlaintextNeedsAWord(t *testing.T) {
 	g := startGateway(t)
+	_, port, err := net.SplitHostPort(g.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The environment is that of another collector.
+	t.Setenv(endpointVariable, "http://other:4317")
+	t.Setenv("OTEL_EXPORTER_OTLP_INSECURE", "true")
 	for endpoint, want := range map[string]bool{
 		g.address:              true,
 		"http://" + g.address:  true,
 		"https://" + g.address: false, // the collector here speaks no TLS
+		"0.0.0.0:" + port:      false, // the same collector by a name that is not loopback's
 	} {
 		s, err := NewSpans(context.Background(), Traces{Endpoint: endpoint}, cluster, logr.Discard())
 		if err != nil {
