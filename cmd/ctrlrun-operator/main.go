@@ -134,10 +134,10 @@ func (e *exporting) open(ctx context.Context, cfg *rest.Config, log logr.Logger)
 			o.Traces.Arguments = export.ShowArguments
 		}
 	}
+	if o.Traces == nil && e.otlpArguments {
+		return nil, errors.New("--otlp-arguments says what traces hold, and none are exported; give --otlp-endpoint, too")
+	}
 	if len(o.To) == 0 && o.Traces == nil {
-		if e.otlpArguments {
-			return nil, errors.New("--otlp-arguments says what traces hold, and none are exported; give --otlp-endpoint, too")
-		}
 		return &export.Sinks{}, nil
 	}
 	c, err := client.New(cfg, client.Options{Scheme: controllers.Scheme()})

@@ -1,13 +1,26 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/go-logr/logr"
 )
+
+// TestArgumentsOfTracesNeedTraces: nobody is left to believe that there are traces, also if something else is exported.
+func TestArgumentsOfTracesNeedTraces(t *testing.T) {
+	for _, to := range [][]string{nil, {"stdout"}} {
+		out := exporting{to: to, otlpArguments: true}
+		if _, err := out.open(context.Background(), nil, logr.Discard()); err == nil || !strings.Contains(err.Error(), "none are exported") {
+			t.Errorf("beside --export=%v: %v", to, err)
+		}
+	}
+}
 
 // TestFlagsAreDocumented: the table of docs/operator.md is what --help says.
 func TestFlagsAreDocumented(t *testing.T) {
