@@ -227,7 +227,7 @@ func (a *app) policiesOf(paths []string, walk recursion, namespace string) (*pol
 		}
 	}
 	if others := len(files) - len(ours); others > 0 {
-		a.note("%s of other namespaces than %s left out", count(others, "policy"), namespace)
+		a.note("%s of other namespaces than %s left out", count(others, "policy"), displayLine(namespace))
 	}
 	if len(ours) == 0 {
 		return nil, exit.Errorf(exit.Usage, "there is no policy of namespace %s in %s", namespace, strings.Join(paths, ", "))
@@ -399,9 +399,8 @@ func (a *app) eachExported(path string, each func(receipt.Entry) error) error {
 		defer f.Close()
 		in = f
 	}
-	// Every character of a document of the largest size may be escaped.
 	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 64<<10), 6*receipt.MaxDocumentBytes+4096)
+	lines.Buffer(make([]byte, 64<<10), maxReceiptLine)
 	for number := 1; lines.Scan(); number++ {
 		text := bytes.TrimSpace(lines.Bytes())
 		if len(text) == 0 {
@@ -635,7 +634,7 @@ func (a *app) printPolicyDiff(d *policyDiff) {
 		t.flush()
 		a.println()
 	}
-	a.println(d.counts())
+	a.println(displayLine(d.counts()))
 	for _, line := range d.pairs() {
 		a.println("  " + line)
 	}

@@ -308,3 +308,17 @@ func TestPolicyDiffCountsKeysAsTheyStand(t *testing.T) {
 		}
 	}
 }
+
+// TestPolicyDiffEscapesWhatAFileSays proves that a namespace in a file of receipts cannot write on the terminal.
+func TestPolicyDiffEscapesWhatAFileSays(t *testing.T) {
+	forged := pastRefund("a", 1)
+	forged.Namespace = "pay\x1b[2Jments\u202e"
+	both := refundsManifest + "---\n" + strings.Replace(refundsManifest, "name: other", "name: other, namespace: elsewhere", 1)
+	r := diff(t, chainOf(t, forged), both)
+	if r.code != exit.Done || !strings.Contains(r.stdout, `of namespace pay\x1b[2Jments\u202e evaluated again`) || !strings.Contains(r.stderr, `than pay\x1b[2Jments\u202e left out`) {
+		t.Errorf("%d %q %q", r.code, r.stdout, r.stderr)
+	}
+	if strings.ContainsAny(r.stdout+r.stderr, "\x1b\u202e") {
+		t.Errorf("printed as it is: %q %q", r.stdout, r.stderr)
+	}
+}

@@ -433,7 +433,7 @@ func (a *app) tally() *tally { return &tally{app: a, found: map[receipt.Verdict]
 // add prints the verdict on one chain.
 func (t *tally) add(label string, report receipt.Report) {
 	t.app.printBreaks(report.Breaks, label)
-	t.app.println(displayLine(label), verdictOf(report))
+	t.app.println(displayLine(label), displayLine(verdictOf(report)))
 	t.found[report.Verdict] = append(t.found[report.Verdict], label)
 	t.all++
 }

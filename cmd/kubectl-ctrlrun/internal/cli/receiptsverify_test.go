@@ -278,6 +278,19 @@ func TestReceiptsVerifyTellsChainsApart(t *testing.T) {
 	})
 }
 
+// TestReceiptsVerifyEscapesWhatAFileSays proves that a stored hash, which may be any text, cannot write on the terminal.
+func TestReceiptsVerifyEscapesWhatAFileSays(t *testing.T) {
+	forged := namedChain(t, "payments", "c", receipt.Start(), 2)
+	forged[1].Hash = "sha256:\x1b[2Jall is well\u202e"
+	r := run(t, export(t, append(forged, namedChain(t, "shop", "c", receipt.Start(), 1)...)...), "receipts", "verify", "-f", "-")
+	if r.code != exit.Failure || !strings.Contains(r.stdout, `payments broken: 1 break, 2 receipts, head 2:sha256:\x1b[2Jall is well\u202e`) {
+		t.Errorf("%d %q %q", r.code, r.stdout, r.stderr)
+	}
+	if strings.ContainsAny(r.stdout+r.stderr, "\x1b\u202e") {
+		t.Errorf("printed as it is: %q %q", r.stdout, r.stderr)
+	}
+}
+
 // A verification of many receipts holds few of them in memory: here far more pass through a file than are held, in an order
 // that is nearly the reverse. `go run ./test/bench/receipts` measures a million.
 func TestReceiptsVerifyOfManyInAnyOrder(t *testing.T) {
