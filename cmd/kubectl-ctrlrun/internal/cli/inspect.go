@@ -101,7 +101,7 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 	if !objects.table() {
 		return a.printInspection(s, x)
 	}
-	a.noteHidden(x)
+	a.noteMissing(x)
 	a.printAction(x)
 	a.printEvents(x.Events)
 	if x.Effect == nil {
@@ -119,13 +119,17 @@ func (a *app) printInspection(s *session, x *inspection) error {
 	if err != nil {
 		return err
 	}
-	a.noteHidden(x)
+	a.noteMissing(x)
 	return (&outputFlag{format: jsonFormat}).print(a, x, nil)
 }
 
-func (a *app) noteHidden(x *inspection) {
+// noteMissing says what is not in an inspection although it should be.
+func (a *app) noteMissing(x *inspection) {
 	for _, member := range x.Hidden {
 		a.note("%s: %s", member, notVisible)
+	}
+	if name := x.lostReceipt(); name != "" {
+		a.note("receipt %s, which the action names, is not there: see kubectl ctrlrun receipts verify -n %s", name, x.Action.Namespace)
 	}
 }
 

@@ -28,7 +28,7 @@ type inspection struct {
 	Schema string `json:"schema"`
 	// Action is null if it is gone.
 	Action *v1alpha1.Action `json:"action"`
-	// Receipt is the document of the action's end; null while it has not ended.
+	// Receipt is the document of the action's end; null while it has not ended, or if it is not there although it should be.
 	Receipt json.RawMessage `json:"receipt"`
 	// Effect is null without an effect key.
 	Effect *v1alpha1.Effect `json:"effect"`
@@ -62,6 +62,14 @@ func (x *inspection) hide(member string, err error) error {
 	return nil
 }
 
+// lostReceipt is the name of the receipt that the action refers to and that is not there, or "".
+func (x *inspection) lostReceipt() string {
+	if x.Action == nil || x.Action.Status.ReceiptRef == nil || string(x.Receipt) != "null" || slices.Contains(x.Hidden, "receipt") {
+		return ""
+	}
+	return x.Action.Status.ReceiptRef.Name
+}
+
 // inspectAction collects what is known of an Action that is there.
 func (s *session) inspectAction(ctx context.Context, action *v1alpha1.Action) (*inspection, error) {
 	x := newInspection()
@@ -74,10 +82,15 @@ func (s *session) inspectAction(ctx context.Context, action *v1alpha1.Action) (*
 	}
 	if ref := action.Status.ReceiptRef; ref != nil {
 		var object v1alpha1.Receipt
-		if err := s.kube.Get(ctx, s.key(ref.Name), &object); err == nil {
+		err := s.kube.Get(ctx, s.key(ref.Name), &object)
+		switch {
+		case err == nil:
 			x.Receipt = rawDocument(&object)
-		} else if err := x.hide("receipt", err); err != nil {
-			return nil, err
+		case apierrors.IsNotFound(err) && !missingKind(err): // whoever looks into that needs the rest all the more
+		default:
+			if err := x.hide("receipt", err); err != nil {
+				return nil, err
+			}
 		}
 	}
 	err := s.inspectedApprovals(ctx, x, func(a *v1alpha1.Approval) bool {
@@ -198,7 +211,11 @@ func reducedEvents(d receipt.Document, resolutions []receipt.Document) []inspect
 		all = append(all, timeline.Event{Time: d.AdmittedTime, Type: timeline.ExecutionStarted, Data: map[string]string{"attempt": attempt, "claim_id": d.ClaimID}})
 	}
 	slices.SortStableFunc(all, func(a, b timeline.Event) int { return a.Time.Compare(b.Time) })
-	all = append(all, timeline.Event{Time: d.FinishedTime, Type: timeline.End(d.Result, d.Reason), Data: map[string]string{"reason": string(d.Reason)}})
+	end := timeline.Event{Time: d.FinishedTime, Type: timeline.End(d.Result, d.Reason), Data: map[string]string{"reason": string(d.Reason)}}
+	if end.Type == timeline.EffectReservationRefused {
+		end.Data["effect_key"] = d.EffectKey
+	}
+	all = append(all, end)
 	for _, r := range resolutions {
 		all = append(all, timeline.Event{Time: r.FinishedTime, Type: timeline.EffectResolved, Data: map[string]string{
 			"resolved_by": "human", "resolver": r.Resolver, "resolution": r.ResolutionName, "result": string(r.Result),

@@ -242,3 +242,42 @@ func TestLastEnd(t *testing.T) {
 		t.Errorf("a resolution is no end of an action: %v", got)
 	}
 }
+
+// TestAReservationThatWasRefusedNamesItsKey proves that a reduced timeline says of the end what a timeline says of it.
+func TestAReservationThatWasRefusedNamesItsKey(t *testing.T) {
+	d := pastRefund("a", 1)
+	d.Result, d.Reason, d.AdmittedTime = decision.Blocked, decision.Duplicate, time.Time{}
+	events := reducedEvents(d, nil)
+	want := map[string]string{"reason": "duplicate", "effect_key": "refund:a"}
+	if last := events[len(events)-1]; last.Type != string(timeline.EffectReservationRefused) || !reflect.DeepEqual(last.Data, want) {
+		t.Errorf("got %+v", last)
+	}
+}
+
+// TestAReceiptThatIsGoneIsNamed proves that somebody who inspects an action learns that its receipt is not there, and that one
+// they may not read, or that is not written yet, is not called gone.
+func TestAReceiptThatIsGoneIsNamed(t *testing.T) {
+	named := func(x *inspection) *inspection {
+		x.Action.Status.ReceiptRef = &v1alpha1.ReceiptReference{Name: "payments-000000000007"}
+		return x
+	}
+	gone, hidden, running := named(finished(t)), named(finished(t)), finished(t)
+	gone.Receipt, hidden.Receipt, running.Receipt = newInspection().Receipt, newInspection().Receipt, newInspection().Receipt
+	hidden.Hidden = []string{"receipt"}
+	for name, test := range map[string]struct {
+		x    *inspection
+		want string
+	}{
+		"gone":    {gone, "receipt payments-000000000007, which the action names, is not there: see kubectl ctrlrun receipts verify -n payments\n"},
+		"hidden":  {hidden, "receipt: not visible to you\n"},
+		"there":   {named(finished(t)), ""},
+		"running": {running, ""},
+		"deleted": {newInspection(), ""},
+	} {
+		var out, errOut bytes.Buffer
+		a := &app{streams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}}
+		if a.noteMissing(test.x); errOut.String() != test.want || out.Len() > 0 {
+			t.Errorf("%s: %q on stderr, %q on stdout", name, errOut.String(), out.String())
+		}
+	}
+}
