@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -238,14 +239,23 @@ func (s *session) ambiguousReceipt(ctx context.Context, effect *v1alpha1.Effect)
 	if err != nil {
 		return nil, err
 	}
-	for i := len(receipts) - 1; i >= 0; i-- {
-		spec := receipts[i].Spec
-		ambiguous := spec.Kind == receipt.KindStatusMissing || spec.Kind == receipt.KindAction && spec.Result == string(decision.Ambiguous)
-		if ambiguous && spec.Attempt == effectStatus(effect).Attempt {
-			return &receipts[i], nil
-		}
+	if found := sayingAmbiguous(receipts, effectStatus(effect)); found != nil {
+		return found, nil
 	}
 	return nil, exit.Errorf(exit.Waiting, "effect %s is Ambiguous, but the receipt that says so is not written yet: try again in a moment", effect.Name)
+}
+
+// sayingAmbiguous is the last of receipts that says that the present attempt is ambiguous, or nil. Once the record was lost, what
+// was said before that is no answer any more.
+func sayingAmbiguous(receipts []v1alpha1.Receipt, status v1alpha1.EffectStatus) *v1alpha1.Receipt {
+	for i := range slices.Backward(receipts) {
+		spec := receipts[i].Spec
+		ambiguous := spec.Kind == receipt.KindStatusMissing || spec.Kind == receipt.KindAction && spec.Result == string(decision.Ambiguous)
+		if ambiguous && spec.Attempt == status.Attempt && (status.Loss == nil || spec.Seq > status.Loss.Seq) {
+			return &receipts[i]
+		}
+	}
+	return nil
 }
 
 // statedWord is what a resolver states, for people.

@@ -25,6 +25,7 @@ import (
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/effect"
 )
 
 const (
@@ -169,6 +170,9 @@ func answerOf(number int, members map[string]any) (resolving, []error) {
 		target, text := texts[key]
 		switch {
 		case slices.Contains(toldKeys, key):
+		case !text && key != "attempt":
+			wrong = append(wrong, fmt.Errorf("unknown key %q: use %s", key, strings.Join(answerKeys, ", ")))
+		case value == nil: // the same as not there
 		case key == "attempt":
 			n, ok := value.(*big.Int)
 			if !ok || !n.IsInt64() || n.Sign() <= 0 {
@@ -176,9 +180,6 @@ func answerOf(number int, members map[string]any) (resolving, []error) {
 				continue
 			}
 			r.attempt = n.Int64()
-		case !text:
-			wrong = append(wrong, fmt.Errorf("unknown key %q: use %s", key, strings.Join(answerKeys, ", ")))
-		case value == nil: // the same as not there
 		default:
 			var ok bool
 			if *target, ok = value.(string); !ok {
@@ -365,13 +366,13 @@ func (s *session) planAnswer(ctx context.Context, r *statingAnswer, quotes *quot
 
 // settled judges an answer about an attempt that is not ambiguous any more: it is done if the attempt was resolved as the
 // answer says.
-func (r *resolving) settled(effect *v1alpha1.Effect) (done string, err error) {
-	status := effectStatus(effect)
+func (r *resolving) settled(record *v1alpha1.Effect) (done string, err error) {
+	status := effectStatus(record)
 	attempt := r.attempt
 	if attempt == 0 {
 		attempt = status.Attempt
 	}
-	want := map[v1alpha1.ResolutionResult]string{v1alpha1.ResolutionCommitted: "resolved_committed", v1alpha1.ResolutionNotExecuted: "resolved_not_executed"}
+	want := map[v1alpha1.ResolutionResult]string{v1alpha1.ResolutionCommitted: effect.ResolvedCommitted, v1alpha1.ResolutionNotExecuted: effect.ResolvedNotExecuted}
 	for _, line := range slices.Backward(status.History) {
 		if line.Attempt != attempt {
 			continue
@@ -382,7 +383,7 @@ func (r *resolving) settled(effect *v1alpha1.Effect) (done string, err error) {
 			}
 			return "already resolved", nil
 		}
-		if line.Result != "ambiguous" {
+		if line.Result != effect.BecameAmbiguous {
 			return "", exit.Errorf(exit.Failure, "attempt %d is not ambiguous, it is %s; what you state is not what is recorded", attempt, line.Result)
 		}
 	}
