@@ -148,7 +148,7 @@ func (s *session) storyOf(ctx context.Context, name string) (*story, error) {
 		entry := entryOf(r)
 		document, err := receipt.Parse(entry)
 		if err != nil {
-			return err // it names the seq: a story that leaves something out would be another story
+			return uninterpreted(r, err) // a story that leaves something out would be another story
 		}
 		receipts++
 		told.Key = cmp.Or(told.Key, document.EffectKey)
@@ -172,7 +172,7 @@ func (s *session) storyOf(ctx context.Context, name string) (*story, error) {
 
 func nowOf(record *v1alpha1.Effect) *storyNow {
 	status := effectStatus(record)
-	now := &storyNow{State: string(status.State), Attempt: status.Attempt, Cause: string(status.Cause), Since: timeOrNil(status.LastTransitionTime.Time)}
+	now := &storyNow{State: string(status.State), Attempt: status.Attempt, Cause: string(status.Cause), Since: orNil(status.LastTransitionTime.Time)}
 	if status.Holder != nil {
 		now.Action = status.Holder.Name
 	}
@@ -180,14 +180,6 @@ func nowOf(record *v1alpha1.Effect) *storyNow {
 		now.LateOutcome, now.LateOutcomeName = string(late.Result), late.Name
 	}
 	return now
-}
-
-func timeOrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }
 
 // add takes one receipt into the story.
@@ -213,7 +205,7 @@ func (t *story) add(d receipt.Document, e receipt.Entry) {
 	}
 	if d.Kind == receipt.KindAction {
 		attempt.ActionHash, attempt.Decision, attempt.Rule = d.ActionHash, string(d.Decision), d.DecisionReason
-		attempt.ProposedTime, attempt.AdmittedTime = timeOrNil(d.ProposedTime), timeOrNil(d.AdmittedTime)
+		attempt.ProposedTime, attempt.AdmittedTime = orNil(d.ProposedTime), orNil(d.AdmittedTime)
 		if d.Policy != nil {
 			attempt.Policy, attempt.Version = d.Policy.Name, d.Policy.Version
 		}
@@ -273,7 +265,7 @@ func (s *session) addPresent(ctx context.Context, t *story, record *v1alpha1.Eff
 	if err != nil {
 		return explain(err)
 	}
-	attempt.ProposedTime, attempt.ActionHash = timeOrNil(object.CreationTimestamp.Time), object.Status.ActionHash
+	attempt.ProposedTime, attempt.ActionHash = orNil(object.CreationTimestamp.Time), object.Status.ActionHash
 	attempt.Decision = map[v1alpha1.ActionDecision]string{
 		v1alpha1.DecisionAllow: string(decision.Allow), v1alpha1.DecisionRequireApproval: string(decision.Approve), v1alpha1.DecisionDeny: string(decision.Deny),
 	}[object.Status.Decision]
@@ -282,7 +274,7 @@ func (s *session) addPresent(ctx context.Context, t *story, record *v1alpha1.Eff
 		attempt.Policy, attempt.Version = policy.Name, policy.Version
 	}
 	if execution := object.Status.Execution; execution != nil {
-		attempt.AdmittedTime = timeOrNil(execution.AdmissionTime.Time)
+		attempt.AdmittedTime = orNil(execution.AdmissionTime.Time)
 		for _, approval := range execution.Approvals {
 			attempt.Approvals = append(attempt.Approvals, storyApproval{Approver: approval.Approver, Time: approval.Time.UTC(), Reason: approval.Reason, Name: approval.Name})
 		}

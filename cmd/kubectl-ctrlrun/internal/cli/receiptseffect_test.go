@@ -41,7 +41,7 @@ func toldStory(t *testing.T) (*story, []receipt.Entry) {
 	second.ProposedTime, second.AdmittedTime, second.FinishedTime = at(3, 9), at(3, 9), at(3, 10)
 
 	told := &story{Namespace: "payments", Name: name, Key: "refund:txn_3", Attempts: []storyAttempt{}, Refused: []storyRefused{}}
-	told.Now = &storyNow{State: "Committed", Attempt: 2, Since: timeOrNil(at(3, 10)), Action: name + ".3"}
+	told.Now = &storyNow{State: "Committed", Attempt: 2, Since: orNil(at(3, 10)), Action: name + ".3"}
 	var entries []receipt.Entry
 	head := receipt.Link{Seq: 2, Hash: hash(2)}
 	add := func(d receipt.Document) {

@@ -168,7 +168,7 @@ func (a *app) stats(ctx context.Context, s *session, options stats.Options, wher
 	return answer, err
 }
 
-// uninterpreted is the error for a receipt that cannot be counted. A number that leaves some out would be a wrong one.
+// uninterpreted is the error for a receipt that cannot be interpreted. An answer that leaves some out would be a wrong one.
 func uninterpreted(r *v1alpha1.Receipt, err error) error {
 	var parse *receipt.ParseError
 	if errors.As(err, &parse) && (parse.Reason == receipt.UnknownSchema || parse.Reason == receipt.UnknownKind) {
