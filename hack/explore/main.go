@@ -108,6 +108,6 @@ func line(w io.Writer, r explore.Result, took time.Duration) {
 	}
 	fmt.Fprintf(w, "%-14s %10d %11d %6d  %-9s %10d %10d %8s\n", r.Scenario, r.States, r.Transitions, r.Depth, how, r.Recovered, r.Asked, took.Round(time.Second/10))
 	if r.Violation != nil {
-		fmt.Fprintf(w, "VIOLATION of %s, after %d events:\n%s\n", r.Violation, len(r.Trace), strings.Join(r.Trace, "\n"))
+		fmt.Fprintf(w, "VIOLATION of %s, at event %d:\n%s\n", r.Violation, r.Depth+1, strings.Join(r.Trace, "\n"))
 	}
 }

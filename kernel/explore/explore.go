@@ -2,7 +2,10 @@ package explore
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
+	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -52,19 +55,24 @@ type explorer struct {
 	claims      table[claimMade]
 	outcomes    table[outcomeMade]
 	resolutions table[flow.Resolution]
+	documents   table[receipt.Document] // as Next gives them: not in a chain yet
+	appended    map[receiptAsked]int32
 	chains      chains
 	versions    versions
 	identities  index[receipt.Identity]
 	quotes      index[string]
 	steps       index[step]
 	standings   index[standing]
-	names       []string
+	names       []string // of effects, each at its place
 	hashes      map[string]string
 
 	answered map[digest]int32
 	begun    map[digest][]int32
 	points   []int32
 	rests    map[digest]bool
+
+	// ask is flow.Next.
+	ask func(flow.Snapshot) flow.Step
 
 	violation *Violation
 	reached   map[string]int
@@ -74,19 +82,19 @@ type explorer struct {
 }
 
 func newExplorer(scenario Scenario, options Options) (*explorer, error) {
+	if err := scenario.check(); err != nil {
+		return nil, err
+	}
 	x := &explorer{
-		Scenario: scenario, Options: options,
-		actions: newTable[flow.Action](), records: newTable[effect.Record](), answers: newTable[answerMade](), claims: newTable[claimMade](),
-		outcomes: newTable[outcomeMade](), resolutions: newTable[flow.Resolution](), chains: newChains(),
+		Scenario: scenario, Options: options, ask: flow.Next,
+		chains: newChains(), appended: map[receiptAsked]int32{},
 		versions: newVersions(), identities: newIndex[receipt.Identity](), quotes: newIndex[string](), steps: newIndex[step](), standings: newIndex[standing](),
 		hashes: map[string]string{}, answered: map[digest]int32{}, begun: map[digest][]int32{}, rests: map[digest]bool{}, reached: map[string]int{},
 	}
-	switch {
-	case len(scenario.Actions) > maxActions, len(scenario.Answers) > maxAnswers, len(scenario.Resolutions) > maxResolutions, scenario.Passes > maxPasses:
-		return nil, fmt.Errorf("scenario %s has more of something than a state holds", scenario.Name)
-	case len(scenario.Policies) == 0:
-		return nil, fmt.Errorf("scenario %s has no policy", scenario.Name)
-	}
+	broken := func(err error) { x.fail(notModelled, "a value without JSON: %v", err) }
+	x.actions, x.records, x.answers = newTable[flow.Action](broken), newTable[effect.Record](broken), newTable[answerMade](broken)
+	x.claims, x.outcomes, x.resolutions = newTable[claimMade](broken), newTable[outcomeMade](broken), newTable[flow.Resolution](broken)
+	x.documents = newTable[receipt.Document](broken)
 	for i, p := range scenario.Policies {
 		parsed, err := p.parsed(int64(i + 1))
 		if err != nil {
@@ -98,10 +106,33 @@ func newExplorer(scenario Scenario, options Options) (*explorer, error) {
 		}
 		x.policies, x.rulesHash = append(x.policies, parsed), append(x.rulesHash, hash)
 	}
+	if x.names = x.effectNames(); len(x.names) > maxEffects {
+		return nil, scenario.refuse("has %d effects, a state holds %d", len(x.names), maxEffects)
+	}
 	return x, nil
 }
 
-func (x *explorer) ask(s flow.Snapshot) flow.Step { return flow.Next(s) }
+// effectNames are those of all effects that its actions can want.
+func (x *explorer) effectNames() []string {
+	var names []string
+	for _, p := range x.policies {
+		for i, spec := range x.Actions {
+			a := spec.action(i, 0)
+			proposal, err := proposed(&a)
+			if err != nil {
+				continue // it has no canonical form, so it never gets a key
+			}
+			e, err := p.set.Evaluate(proposal)
+			if err != nil || e.EffectKey == nil {
+				continue
+			}
+			if name := action.EffectName(*e.EffectKey); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
 
 // origin is the state with which a scenario begins.
 func origin() state { return state{since: -3600000} }
@@ -181,13 +212,13 @@ func (x *explorer) goOn(s *state, i int, out emit) {
 type found struct{ from, nth int32 }
 
 // Explore looks at every state of a scenario, nearest first, until there is none left, a bound is reached, or an invariant does
-// not hold.
+// not hold. It refuses a scenario that does not fit into a state, and gives up where Next answers what has no place in one.
 func Explore(scenario Scenario, options Options) (Result, error) {
 	x, err := newExplorer(scenario, options)
 	if err != nil {
 		return Result{}, err
 	}
-	return x.explore(), nil
+	return x.explore()
 }
 
 func smaller(a, b int) int {
@@ -200,7 +231,15 @@ func smaller(a, b int) int {
 	return min(a, b)
 }
 
-func (x *explorer) explore() Result {
+func (x *explorer) explore() (Result, error) {
+	r := x.search()
+	if v := r.Violation; v != nil && v.Invariant == notModelled {
+		return Result{}, x.refuse("cannot be explored: %s\n%s", v, strings.Join(r.Trace, "\n"))
+	}
+	return r, nil
+}
+
+func (x *explorer) search() Result {
 	depths, states := smaller(x.Scenario.Depth, x.Options.Depth), smaller(x.Scenario.States, x.Options.States)
 	first := origin()
 	known := newSet()
@@ -220,20 +259,21 @@ func (x *explorer) explore() Result {
 			x.successors(&frontier[i], func(s state, _ func() string) {
 				nth++
 				r.Transitions++
-				if x.violation == nil && !known.add(s.hash()) {
+				if r.Trace != nil {
 					return
 				}
-				x.check(&s)
 				if x.violation == nil {
-					if x.recover(s); x.violation != nil {
-						r.Trace = append(x.tell(history, places[i], nth), x.recovery(s)...)
+					if !known.add(s.hash()) {
 						return
 					}
+					x.check(&s)
 				}
 				if x.violation != nil {
-					if r.Trace == nil {
-						r.Trace = x.tell(history, places[i], nth)
-					}
+					r.Trace = x.tell(history, places[i], nth)
+					return
+				}
+				if x.recover(s); x.violation != nil {
+					r.Trace = append(x.tell(history, places[i], nth), x.recovery(s)...)
 					return
 				}
 				r.States++

@@ -2,10 +2,12 @@ package explore_test
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"ctrlrun.dev/operator/kernel/explore"
 )
@@ -33,6 +35,9 @@ func TestScenarios(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Logf("%d states, %d transitions, depth %d, exhausted: %t, %d recoveries", r.States, r.Transitions, r.Depth, r.Exhausted, r.Recovered)
+				if budget == 0 && s.States == 0 && !r.Exhausted {
+					t.Error("it has no bound, and there is a further state")
+				}
 				if r.Violation != nil {
 					t.Errorf("%s\n%s", r.Violation, strings.Join(r.Trace, "\n"))
 				}
@@ -98,14 +103,32 @@ func TestExploreIsDeterministic(t *testing.T) {
 }
 
 func TestScenariosThatDoNotFit(t *testing.T) {
-	for name, s := range map[string]explore.Scenario{
-		"no policy":         {Name: "x"},
-		"a policy is wrong": {Name: "x", Policies: []explore.Policy{{Text: `{"stripe.refund":{"decision":"perhaps"}}`}}},
-		"too many passes":   {Name: "x", Policies: explore.Scenarios()[0].Policies, Passes: 4},
+	keyed := func(template string) explore.Policy {
+		return explore.Policy{Text: `{"stripe.refund":{"effect":"` + template + `","decision":"allow"}}`}
+	}
+	for name, c := range map[string]struct {
+		change func(*explore.Scenario)
+		want   string
+	}{
+		"no policy":              {func(s *explore.Scenario) { s.Policies = nil }, "has no policy"},
+		"a policy is wrong":      {func(s *explore.Scenario) { s.Policies[0].Text = `{"stripe.refund":{"decision":"perhaps"}}` }, "perhaps"},
+		"too many passes":        {func(s *explore.Scenario) { s.Passes = 4 }, "4 passes"},
+		"too many actions":       {func(s *explore.Scenario) { s.Actions = make([]explore.Proposal, 4) }, "4 actions"},
+		"too many answers":       {func(s *explore.Scenario) { s.Answers = make([]explore.Answer, 6) }, "6 answers"},
+		"too many resolutions":   {func(s *explore.Scenario) { s.Resolutions = make([]explore.Resolution, 3) }, "3 resolutions"},
+		"too many effects":       {func(s *explore.Scenario) { s.Policies = append(s.Policies, keyed("b"), keyed("c")) }, "3 effects"},
+		"an answer to nothing":   {func(s *explore.Scenario) { s.Answers = []explore.Answer{{Action: 2}} }, "action 2"},
+		"a wrong answer":         {func(s *explore.Scenario) { s.Answers = []explore.Answer{{Wrong: "hsah"}} }, "hsah"},
+		"a wrong resolution":     {func(s *explore.Scenario) { s.Resolutions = []explore.Resolution{{Wrong: "slef"}} }, "slef"},
+		"a clock that goes on":   {func(s *explore.Scenario) { s.Ticks = []time.Duration{100 * time.Hour, 100 * time.Hour} }, "longer than"},
+		"a clock that overruns":  {func(s *explore.Scenario) { s.Retention = math.MaxInt64 }, "longer than"},
+		"a clock that goes back": {func(s *explore.Scenario) { s.Ticks = []time.Duration{-time.Second} }, "less than no time"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := explore.Explore(s, explore.Options{}); err == nil {
-				t.Error("it is explored")
+			s := explore.Scenarios()[0]
+			c.change(&s)
+			if _, err := explore.Explore(s, explore.Options{States: 10}); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("it is not refused for %q: %v", c.want, err)
 			}
 		})
 	}

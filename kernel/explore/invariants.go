@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ const (
 	invariantLease        = "no admission after its lease"
 	invariantAPI          = "no write is one that the API refuses"
 )
+
+// notModelled is no invariant: the explorer does not know what an answer of Next means, and gives up.
+const notModelled = "an answer that the explorer does not know"
 
 // Violation is an invariant that does not hold.
 type Violation struct{ Invariant, Detail string }
@@ -118,7 +122,13 @@ func (x *explorer) checkReport(s *state, i int, a *flow.Action) {
 
 // checkFailedAction is I6 for what an action says of itself.
 func (x *explorer) checkFailedAction(s *state, i int, a *flow.Action) {
-	if a.State != flow.Failed || a.Execution.Mode != flow.AgentMode || s.fate[i] == retired {
+	switch {
+	case a.State != flow.Failed:
+		return
+	case a.Execution == nil:
+		x.fail(invariantFailed, "%s is Failed, and was never admitted", a.Name)
+		return
+	case a.Execution.Mode != flow.AgentMode, s.fate[i] == retired:
 		return
 	}
 	for k := range perAction {
@@ -148,7 +158,8 @@ func (x *explorer) checkFailed(s *state, r *effect.Record) {
 			holder, place = a, i
 		}
 	}
-	neverBegan := r.Status.History[len(r.Status.History)-1].Result == effect.NeverBegan
+	history := r.Status.History
+	neverBegan := len(history) > 0 && history[len(history)-1].Result == effect.NeverBegan
 	switch {
 	case neverBegan && holder != nil && holder.Execution.Mode == flow.AgentMode:
 		x.fail(invariantFailed, "attempt %d of %s never began, but %s is admitted for it", r.Status.Attempt, r.Key, holder.Name)
@@ -236,8 +247,7 @@ func (x *explorer) admitted(s *state, p *pass, a *flow.Action) {
 		return
 	}
 	if a.Effect != nil {
-		place := x.place(a.Effect.Name)
-		r := x.record(s.effects[place-1])
+		r := x.recordOf(s, a)
 		switch {
 		case r == nil:
 			x.fail(invariantOneAdmission, "%s is admitted without a record", a.Name)
@@ -270,8 +280,12 @@ func (x *explorer) admitted(s *state, p *pass, a *flow.Action) {
 	if s.unvouched&(1<<placeOf(a.UID)) != 0 {
 		x.fail(invariantAdmission, "%s was proposed without admission, and is admitted", a.Name)
 	}
+	if a.Policy == nil {
+		x.fail(invariantAuthorised, "%s is admitted by no policy", a.Name)
+		return
+	}
 	generation := a.Policy.Generation - 1
-	if generation > int64(s.rules) {
+	if generation < 0 || generation > int64(s.rules) {
 		x.fail(invariantAuthorised, "%s is admitted by a policy that never was in force", a.Name)
 		return
 	}
@@ -298,6 +312,10 @@ func (x *explorer) namesThis(y *answerMade, a *flow.Action) bool {
 }
 
 func (x *explorer) approved(s *state, a *flow.Action, required int) {
+	if a.Ask == nil {
+		x.fail(invariantAuthorised, "%s is admitted, and nobody was asked", a.Name)
+		return
+	}
 	approvers := map[string]bool{}
 	for _, y := range a.Execution.Approvals {
 		k := slices.IndexFunc(s.answers[:], func(id int32) bool { return id > 0 && x.answers.get(id).UID == y.UID })
@@ -326,19 +344,27 @@ func (x *explorer) hashOf(a *flow.Action) string {
 	if hash, ok := x.hashes[key]; ok {
 		return hash
 	}
-	v, err := canonical.Parse(a.Arguments)
-	m, ok := v.(map[string]any)
-	hash := ""
-	if err == nil && ok {
-		if h, err := (action.Proposal{Name: a.Type, Arguments: m, Principal: action.Principal{Agent: a.Agent, User: a.User}, Environment: "production"}).Hash(); err == nil {
+	hash := "no hash"
+	if p, err := proposed(a); err == nil {
+		if h, err := p.Hash(); err == nil {
 			hash = h
 		}
 	}
-	if hash == "" {
-		hash = "no hash"
-	}
 	x.hashes[key] = hash
 	return hash
+}
+
+// proposed is what an action says, as it is hashed and decided.
+func proposed(a *flow.Action) (action.Proposal, error) {
+	v, err := canonical.Parse(a.Arguments)
+	if err != nil {
+		return action.Proposal{}, err
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return action.Proposal{}, errors.New("the arguments are no object")
+	}
+	return action.Proposal{Name: a.Type, Arguments: m, Principal: action.Principal{Agent: a.Agent, User: a.User}, Environment: "production"}, nil
 }
 
 // edges are the changes of state that the Effect's own rules allow within an attempt.

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 	"time"
 
@@ -122,18 +123,18 @@ func (q *question) digest() digest {
 	for _, o := range [...]seen{p.action, p.effect, p.holder} {
 		d.add(int32(o.presence)<<24 | o.version)
 	}
-	bits := int32(p.subject)&255 | int32(p.record)<<8 | int32(p.held)<<12 | int32(p.answered)<<16 | int32(p.claimed)<<18 | int32(p.locked)<<20
+	flags := int32(p.subject)&255 | int32(p.record)<<8 | int32(p.held)<<12 | int32(p.answered)<<16 | int32(p.claimed)<<18 | int32(p.locked)<<20
 	for i, is := range [...]bool{p.folded, p.listed, p.quoted} {
 		if is {
-			bits |= 1 << (22 + i)
+			flags |= 1 << (22 + i)
 		}
 	}
 	for i, is := range p.withdrew {
 		if is {
-			bits |= 1 << (25 + i)
+			flags |= 1 << (25 + i)
 		}
 	}
-	d.add(bits)
+	d.add(flags)
 	d.addAll(p.answers[:])
 	d.addAll(p.claims[:])
 	for _, v := range [...]int32{p.lock, p.late, p.rules, q.now, q.since, q.admission, q.chain} {
@@ -255,21 +256,14 @@ func (x *explorer) translate(p *pass, s flow.Snapshot, answer flow.Step) step {
 		}
 		return step{kind: waits, until: max(1, since(a.Until))}
 	case flow.Read:
-		out := step{kind: reads, object: a.Object, floor: a.Floor}
-		switch a.Object {
-		case flow.TheChain:
-			out.identity = x.identities.id(a.Identity)
-		case flow.TheEffect, flow.TheKey:
-			out.target = x.place(a.Name)
-		case flow.TheQuoted:
-			out.name = x.quotes.id(a.Name)
-		}
-		return out
+		return x.translateRead(p, a)
 	case flow.WriteAction:
 		return x.translateAction(p, s, a)
 	case flow.WriteEffect:
-		place := x.place(a.Name)
-		status := a.Status
+		place, status := x.place(a.Name), a.Status
+		if place == 0 || status.Holder != nil && placeOf(status.Holder.UID) == 0 {
+			return unknown("%s writes %s, held by %q", a.Why, a.Name, status.HolderName())
+		}
 		record := effect.Record{Name: a.Name, UID: uidOf(place), Key: a.Key, Status: &status}
 		return step{kind: writesEffect, why: a.Why, target: place, guard: p.effect.version, value: x.records.id(record), create: a.Create}
 	case flow.DeclareLapse:
@@ -293,25 +287,59 @@ func (x *explorer) translate(p *pass, s flow.Snapshot, answer flow.Step) step {
 		}
 		return step{kind: judges, broken: invariantVerdict, detail: "a verdict on " + a.Name + ", which nobody made"}
 	}
-	panic(fmt.Sprintf("unknown step %T", answer))
+	return unknown("%T is no step", answer)
+}
+
+// unknown is an answer that has no place in the world: it is for the explorer to learn, or for Next to answer otherwise.
+func unknown(format string, args ...any) step {
+	return step{broken: notModelled, detail: fmt.Sprintf(format, args...)}
+}
+
+func (x *explorer) translateRead(p *pass, a flow.Read) step {
+	out := step{kind: reads, object: a.Object, floor: a.Floor}
+	known := true
+	switch a.Object {
+	case flow.TheAction, flow.TheAnswers, flow.TheClaims, flow.TheLock:
+		known = p.subject > 0
+	case flow.TheHolder:
+	case flow.TheChain:
+		out.identity = x.identities.id(a.Identity)
+	case flow.TheEffect, flow.TheKey:
+		out.target = x.place(a.Name)
+		known = out.target != 0
+	case flow.TheQuoted:
+		out.name = x.quotes.id(a.Name)
+	default:
+		known = false
+	}
+	if !known {
+		return unknown("a pass over %d reads %s %s", p.subject, a.Object, a.Name)
+	}
+	return out
 }
 
 func (x *explorer) translateAction(p *pass, s flow.Snapshot, a flow.WriteAction) step {
 	place := placeOf(a.UID)
 	out := step{kind: writesAction, why: a.Why, target: int8(place)}
-	var old *flow.Action
 	switch {
+	case place == 0:
 	case p.subject == int8(place):
 		out.guard = p.action.version
 	case p.listed && p.others[place-1] != 0:
 		out.guard = p.others[place-1]
-	default:
+	case int(p.held) == place:
 		out.guard = p.holder.version
 	}
-	old = x.action(out.guard)
+	old := x.action(out.guard)
+	if old == nil {
+		return unknown("%s writes %s, which the pass has not read", a.Why, a.Name)
+	}
 	next := *old
 	next.Status = a.Status
 	next.Timeline = nil // nothing is decided by it
+	if e := a.Status.Effect; e != nil && x.place(e.Name) == 0 {
+		return unknown("%s of %s names the effect %s", a.Why, a.Name, e.Name)
+	}
 	out.value = x.actions.id(next)
 	r := s.Effect.Record
 	if a.Why == flow.WhyEnd && a.Status.Reason == decision.InProgress && r != nil && r.Status != nil && r.Status.Holder != nil && r.Status.Holder.UID == a.UID {
@@ -320,45 +348,58 @@ func (x *explorer) translateAction(p *pass, s flow.Snapshot, a flow.WriteAction)
 	return out
 }
 
+// receiptAsked is a receipt after a chain. The same one is asked for with many snapshots, and takes long to write and read.
+type receiptAsked struct{ head, document int32 }
+
 func (x *explorer) translateAppend(a flow.Append) step {
 	head, known := x.chains.link[a.Head]
 	if !known {
 		return step{kind: appends, broken: invariantReceipt, detail: fmt.Sprintf("a receipt of %s after %s, which is not in the chain", a.Document.Identity(), a.Head)}
 	}
+	if a.Document.Kind == receipt.KindAction && placeOf(a.Document.SubjectUID) == 0 {
+		return unknown("a receipt of %s", a.Document.Identity())
+	}
+	asked := receiptAsked{head, x.documents.id(a.Document)}
+	if id, ok := x.appended[asked]; ok {
+		return step{kind: appends, guard: head, value: id}
+	}
 	entry, err := a.Document.Entry(a.Head)
 	if err == nil {
 		var d receipt.Document
 		if d, err = receipt.Parse(entry); err == nil {
-			return step{kind: appends, guard: head, value: x.chains.append(head, entry, d)}
+			id := x.chains.append(head, entry, d)
+			x.appended[asked] = id
+			return step{kind: appends, guard: head, value: id}
 		}
 	}
 	return step{kind: appends, broken: invariantReceipt, detail: fmt.Sprintf("a receipt of %s that nobody can read: %v", a.Document.Identity(), err)}
 }
 
-// place is where the effect of that name stands, from 1.
+// place is where the effect of that name stands, from 1; 0: no policy gives it.
 func (x *explorer) place(name string) int8 {
 	for i, known := range x.names {
 		if known == name {
 			return int8(i + 1)
 		}
 	}
-	if len(x.names) == maxEffects {
-		panic("a scenario with more effects than a state holds")
-	}
-	x.names = append(x.names, name)
-	return int8(len(x.names))
+	return 0
 }
 
 func uidOf(place int8) string { return fmt.Sprintf("effect-%d", place) }
 
-func actionUID(i int) string { return fmt.Sprintf("a%d-uid", i+1) }
+func actionUID(i int) string { return actionUIDs[i] }
 
+// actionUIDs are compared too often to be made each time.
+var actionUIDs = [maxActions]string{"a1-uid", "a2-uid", "a3-uid"}
+
+// placeOf is where the action of that uid stands, from 1; 0: there is none.
 func placeOf(uid string) int {
-	n := 0
-	if _, err := fmt.Sscanf(uid, "a%d-uid", &n); err != nil {
-		panic("an action with uid " + uid)
+	for i := range maxActions {
+		if actionUID(i) == uid {
+			return i + 1
+		}
 	}
-	return n
+	return 0
 }
 
 // claimID is that of a process.
@@ -378,6 +419,14 @@ func (x *explorer) record(v int32) *effect.Record {
 		return nil
 	}
 	return x.records.get(x.versions.get(v).value)
+}
+
+// recordOf is the record of the effect that an action wants, nil if there is none.
+func (x *explorer) recordOf(s *state, a *flow.Action) *effect.Record {
+	if place := x.place(a.Effect.Name); place != 0 {
+		return x.record(s.effects[place-1])
+	}
+	return nil
 }
 
 // --- how a pass goes on --------------------------------------------------------------------------------------------------
@@ -485,8 +534,6 @@ func (x *explorer) read(s *state, p pass, st *step) pass {
 				p.quotes = c
 			}
 		}
-	default:
-		panic("a read of " + string(st.object))
 	}
 	return p
 }
@@ -686,18 +733,23 @@ func (x *explorer) beginStatements(s *state, p pass, stale int) {
 			give = append(give, func(p *pass) { p.late = id })
 		}
 	}
-	for missing := range 1 << len(give) {
-		q, left := p, stale
+	eachView(p, give, stale, func(q pass, left int) { x.beginRecord(s, q, left) })
+}
+
+// eachView calls with the pass as a cache gives it everything but up to stale things, and with how stale it may still be.
+func eachView(p pass, give []func(*pass), stale int, with func(q pass, left int)) {
+	for missing := range uint(1) << len(give) {
+		left := stale - bits.OnesCount(missing)
+		if left < 0 {
+			continue
+		}
+		q := p
 		for k, g := range give {
-			if missing&(1<<k) != 0 {
-				left--
-				continue
+			if missing&(1<<k) == 0 {
+				g(&q)
 			}
-			g(&q)
 		}
-		if left >= 0 {
-			x.beginRecord(s, q, left)
-		}
+		with(q, left)
 	}
 }
 
@@ -760,19 +812,7 @@ func (x *explorer) beginResolutions(s *state, p pass, stale int) {
 			}
 		}
 	}
-	for missing := range 1 << len(give) {
-		q, left := p, stale
-		for k, g := range give {
-			if missing&(1<<k) != 0 {
-				left--
-				continue
-			}
-			g(&q)
-		}
-		if left >= 0 {
-			x.beginHolder(s, q, left)
-		}
-	}
+	eachView(p, give, stale, func(q pass, left int) { x.beginHolder(s, q, left) })
 }
 
 // answerMade is an answer, and whether it was forged in a time without admission.

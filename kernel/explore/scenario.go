@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"ctrlrun.dev/operator/kernel/canonical"
@@ -77,6 +78,53 @@ type Answer struct {
 // self, evidence, or nothing.
 type Resolution struct{ Wrong string }
 
+// latest is how much time may pass in a scenario: what follows from it still fits into a state's milliseconds.
+const latest = 7 * 24 * time.Hour
+
+// check says why a scenario cannot be explored.
+func (s Scenario) check() error {
+	switch {
+	case len(s.Actions) > maxActions:
+		return s.refuse("has %d actions, a state holds %d", len(s.Actions), maxActions)
+	case len(s.Answers) > maxAnswers:
+		return s.refuse("has %d answers, a state holds %d", len(s.Answers), maxAnswers)
+	case len(s.Resolutions) > maxResolutions:
+		return s.refuse("has %d resolutions, a state holds %d", len(s.Resolutions), maxResolutions)
+	case s.Passes > maxPasses:
+		return s.refuse("has %d passes under way, a state holds %d", s.Passes, maxPasses)
+	case len(s.Policies) == 0:
+		return s.refuse("has no policy")
+	}
+	for _, a := range s.Answers {
+		if a.Action < 0 || a.Action >= len(s.Actions) {
+			return s.refuse("has an answer to action %d, and %d actions", a.Action, len(s.Actions))
+		}
+		if !slices.Contains([]string{"", "hash", "key", "type"}, a.Wrong) {
+			return s.refuse("has an answer that is wrong in its %s; it may be in hash, key or type", a.Wrong)
+		}
+	}
+	for _, r := range s.Resolutions {
+		if !slices.Contains([]string{"", "hash", "self", "evidence"}, r.Wrong) {
+			return s.refuse("has a resolution that is wrong in its %s; it may be in hash, self or evidence", r.Wrong)
+		}
+	}
+	times := append([]time.Duration{s.Retention}, s.Ticks...)
+	for _, a := range s.Actions {
+		times = append(times, a.NotAfter)
+	}
+	var total time.Duration
+	for _, d := range times {
+		if total += d; d < 0 || d > latest || total > latest {
+			return s.refuse("takes longer than %s, or less than no time", latest)
+		}
+	}
+	return nil
+}
+
+func (s Scenario) refuse(format string, args ...any) error {
+	return fmt.Errorf("scenario %q "+format, append([]any{s.Name}, args...)...)
+}
+
 const (
 	alice, bob        = "alice-bot", "bob-bot"
 	carol, dave, erin = "carol", "dave", "erin"
@@ -130,7 +178,8 @@ func (p Policy) parsed(generation int64) (Policy, error) {
 }
 
 const (
-	claimOver    = 40 * time.Second   // an action's own claim is too old
-	leaseOver    = 320 * time.Second  // a lease of five minutes has lapsed
-	questionOver = 1000 * time.Second // so has an approval's
+	lease        = 5 * time.Minute
+	claimOver    = 40 * time.Second       // an action's own claim is too old
+	leaseOver    = lease + 20*time.Second // one has lapsed
+	questionOver = 1000 * time.Second     // so has an approval's
 )

@@ -14,7 +14,7 @@ func Scenarios() []Scenario {
 		{
 			Name: "operators", About: "three requests of operators on their way at once",
 			Actions: refunds(2), Policies: []Policy{allow()}, Ticks: lapse,
-			NotExecuted: true, Unknown: true, Passes: 3, Stale: 2, Short: true, States: 200000,
+			NotExecuted: true, Unknown: true, Passes: 3, Stale: 2, Short: true,
 		},
 		{
 			Name: "one", About: "one action, and passes that go on after their writes, answered or refused, and stand before their reads",
@@ -39,23 +39,23 @@ func Scenarios() []Scenario {
 		{
 			Name: "ceiling", About: "two actions want one effect that may be tried once",
 			Actions: refunds(2), Policies: []Policy{allowOnce()}, Ticks: lapse,
-			NotExecuted: true, Passes: 2, Stale: 1, Short: true, States: 100000,
+			NotExecuted: true, Passes: 2, Stale: 1, Short: true,
 		},
 		{
 			Name: "odd", About: "arguments that cannot be hashed, another agent, and an action that is wanted for a minute",
 			Actions:  []Proposal{{Agent: alice, Claim: true, Arguments: `{"amount":1.5,"payment_id":"txn_1"}`}, {Agent: bob, Claim: true, Arguments: refund, NotAfter: time.Minute}},
-			Policies: []Policy{allow()}, Ticks: lapse, NotExecuted: true, Passes: 2, Stale: 2, Short: true, States: 100000,
+			Policies: []Policy{allow()}, Ticks: lapse, NotExecuted: true, Passes: 2, Stale: 2, Short: true,
 		},
 		{
 			Name: "no key", About: "an action without an effect key, which has no record; a rival",
 			Actions: refunds(1), Policies: []Policy{allowWithoutKey()}, Ticks: lapse,
-			Rival: true, Second: true, NotExecuted: true, Unknown: true, Passes: 2, Stale: 2, Short: true, States: 100000,
+			Rival: true, Second: true, NotExecuted: true, Unknown: true, Passes: 2, Stale: 2, Short: true,
 		},
 		{
 			Name: "people", About: "two people are asked; one says yes twice, one says yes and no",
 			Actions: refunds(1), Policies: []Policy{approve(2)}, Ticks: []time.Duration{questionOver},
 			Answers: []Answer{{Approver: carol}, {Approver: carol}, {Approver: dave}, {Approver: dave, Denied: true}},
-			Passes:  2, Stale: 2, Short: true, States: 100000,
+			Passes:  2, Stale: 2, Short: true,
 		},
 		{
 			Name: "another", About: "people approve another hash, key and type; the agent approves; somebody comes too late",

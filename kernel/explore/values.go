@@ -20,14 +20,20 @@ func since(t time.Time) int32 { return int32(t.Sub(start) / time.Millisecond) }
 type table[T any] struct {
 	ids map[digest]int32 // of its JSON
 	all []*T
+	// broken is told of a value that has no JSON. It gets a number of its own.
+	broken func(error)
 }
 
-func newTable[T any]() table[T] { return table[T]{ids: map[digest]int32{}} }
+func newTable[T any](broken func(error)) table[T] {
+	return table[T]{ids: map[digest]int32{}, broken: broken}
+}
 
 func (t *table[T]) id(v T) int32 {
 	key, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("a value without JSON: %v", err))
+		t.broken(err)
+		t.all = append(t.all, &v)
+		return int32(len(t.all))
 	}
 	d := digest{0x452821E638D01377, 0xBE5466CF34E90C6C}
 	for len(key) >= 4 {

@@ -115,22 +115,28 @@ func (x *explorer) events(s *state, out emit) {
 	}
 }
 
+// action is the i-th one, as it is proposed.
+func (p Proposal) action(i int, clock int32) flow.Action {
+	a := flow.Action{
+		Name: fmt.Sprintf("a%d", i+1), UID: actionUID(i), Created: at(clock), Type: "stripe.refund", Arguments: []byte(p.Arguments),
+		Agent: p.Agent, Lease: lease, Status: flow.Status{State: flow.Pending},
+	}
+	if p.Claim {
+		a.ClaimID = claimID(i * perAction)
+	}
+	if p.NotAfter > 0 {
+		t := at(clock).Add(p.NotAfter)
+		a.NotAfter = &t
+	}
+	return a
+}
+
 func (x *explorer) proposals(s *state, out emit) {
 	for i, spec := range x.Actions {
 		if s.actions[i] != 0 {
 			continue
 		}
-		a := flow.Action{
-			Name: fmt.Sprintf("a%d", i+1), UID: actionUID(i), Created: at(s.clock), Type: "stripe.refund", Arguments: []byte(spec.Arguments),
-			Agent: spec.Agent, Lease: leaseOver - 20e9, Status: flow.Status{State: flow.Pending},
-		}
-		if spec.Claim {
-			a.ClaimID = claimID(i * perAction)
-		}
-		if spec.NotAfter > 0 {
-			t := at(s.clock).Add(spec.NotAfter)
-			a.NotAfter = &t
-		}
+		a := spec.action(i, s.clock)
 		next := *s
 		next.actions[i] = x.versions.next(0, x.actions.id(a))
 		if s.admission == away {
@@ -157,7 +163,7 @@ func (x *explorer) agents(s *state, i int, a *flow.Action, out emit) {
 	if a.Agent == bob {
 		rival = alice
 	}
-	if c := i*claimsOf + perAction; s.claims[c] == 0 && a.State == flow.Claimable {
+	if c := i*claimsOf + perAction; s.claims[c] == 0 && claimable(a) {
 		next := *s
 		next.claims[c] = x.claim(s, i, c, a, rival, s.admission == away)
 		out(next, func() string { return rival + " claims " + a.Name })
@@ -199,7 +205,7 @@ func (x *explorer) process(s *state, i, p int, a *flow.Action, out emit) {
 	}
 	own := a.ClaimID == name
 	claimed := s.claims[i*claimsOf+p%perAction] != 0
-	if a.State == flow.Claimable && !claimed && (own || a.ClaimID != "" || p%perAction == 0 || s.claims[i*claimsOf] != 0) {
+	if claimable(a) && !claimed && (own || a.ClaimID != "" || p%perAction == 0 || s.claims[i*claimsOf] != 0) {
 		next := *s
 		next.claims[i*claimsOf+p%perAction] = x.claim(s, i, p, a, a.Agent, false)
 		out(next, func() string { return name + " claims " + a.Name })
@@ -240,6 +246,8 @@ func (x *explorer) outcome(s *state, p int, a *flow.Action, result flow.OutcomeR
 		Result: result, Reporter: reporter, Created: at(s.clock),
 	}})
 }
+
+func claimable(a *flow.Action) bool { return a.State == flow.Claimable && a.ClaimableTime != nil }
 
 // claim is one of the action as it stands; the c-th of all.
 func (x *explorer) claim(s *state, i, c int, a *flow.Action, claimant string, forged bool) int32 {
@@ -433,7 +441,7 @@ func (x *explorer) gap(s *state, out emit) {
 			next.fate[i], next.deleted = removed, 1
 			out(next, func() string { return "somebody deletes " + a.Name })
 		}
-		if c := i*claimsOf + perAction; a.State == flow.Claimable && s.claims[c] == 0 {
+		if c := i*claimsOf + perAction; claimable(a) && s.claims[c] == 0 {
 			next := *s
 			next.claims[c] = x.claim(s, i, c, a, a.Agent, true)
 			out(next, func() string { return "somebody claims " + a.Name + " as " + a.Agent })
@@ -465,13 +473,13 @@ func (x *explorer) gap(s *state, out emit) {
 // retain deletes a finished action whose time is over, and its statements.
 func (x *explorer) retain(s *state, out emit) {
 	for i, v := range s.actions {
-		if v == 0 || s.fate[i] != present || !x.action(v).Finished() {
+		if v == 0 || s.fate[i] != present || !x.action(v).Finished() || x.action(v).FinishTime == nil {
 			continue
 		}
 		a := x.action(v)
 		view := flow.Retained{UID: a.UID, Finished: true, FinishTime: *a.FinishTime}
 		if a.Effect != nil {
-			if r := x.record(s.effects[x.place(a.Effect.Name)-1]); r != nil && r.Status != nil && r.Status.Holder != nil {
+			if r := x.recordOf(s, a); r != nil && r.Status != nil && r.Status.Holder != nil {
 				view.HolderUID, view.EffectAmbiguous = r.Status.Holder.UID, r.Status.State == effect.Ambiguous
 			}
 		}
