@@ -368,6 +368,9 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(who.Code).To(Equal(0), who.Stderr)
 		Expect(who.Stdout).To(MatchRegexp("User " + s.approver.Name + " +yes"))
 		Expect(who.Stdout).NotTo(ContainSubstring(s.agent.Name))
+		nowhere := s.run(testenv.User{Name: "root@" + s.namespace}, "who-can", "approve", "stripe.refund", "-n", "nowhere")
+		Expect(nowhere.Code).To(Equal(1), nowhere.Stdout)
+		Expect(nowhere.Stderr).To(ContainSubstring(`there is no namespace "nowhere"`))
 
 		Expect(s.run(testenv.User{Name: "root@" + s.namespace}, "deny", asked.Name, "--yes", "--hash", asked.Status.ActionHash).Code).To(Equal(0))
 		Expect(wait().Code).To(Equal(3))

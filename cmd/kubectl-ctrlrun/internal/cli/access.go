@@ -7,6 +7,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 )
 
 // typesResource is the virtual resource the right to approve and to resolve is given on. It has no objects: Roles name
@@ -25,6 +26,15 @@ func candidates(actionType string) []string {
 		names = append(names, strings.Join(segments[:i], ".")+".*")
 	}
 	return names
+}
+
+// checkType refuses what names no action type: nothing, and the word that stands for one in runbooks and help texts. The cluster
+// would answer for both, with whoever may do everything.
+func checkType(actionType string) error {
+	if actionType == "" || actionType == "TYPE" {
+		return exit.Errorf(exit.Usage, "%q is no action type: name one, such as stripe.refund", actionType)
+	}
+	return nil
 }
 
 // may asks the apiserver whether we have a right. It asks for the session's namespace, if attributes name no other.

@@ -24,8 +24,14 @@ func (a *app) canICommand() *cobra.Command {
 			if !slices.Contains(rightVerbs, verb) {
 				return exit.Errorf(exit.Usage, "unknown verb %q: use %s", verb, strings.Join(rightVerbs, ", "))
 			}
+			if err := checkType(actionType); err != nil {
+				return err
+			}
 			s, err := a.connect(cmd.Context())
 			if err != nil {
+				return err
+			}
+			if err := s.namespaceThere(cmd.Context()); err != nil {
 				return err
 			}
 			answer, err := s.mayOn(cmd.Context(), verb, actionType)

@@ -115,9 +115,6 @@ func (a *app) answerable(ctx context.Context, s *session, who *identity) error {
 // typesIn are the action types that rules give a verb on.
 func typesIn(rules []authorizationv1.ResourceRule, verb string) []string {
 	names := map[string]bool{}
-	has := func(list []string, word string) bool {
-		return slices.Contains(list, word) || slices.Contains(list, wildcard)
-	}
 	for _, rule := range rules {
 		if !has(rule.APIGroups, v1alpha1.GroupVersion.Group) || !has(rule.Resources, typesResource) || !has(rule.Verbs, verb) {
 			continue

@@ -34,8 +34,14 @@ func (a *app) whoCanCommand() *cobra.Command {
 			if verb != "approve" && verb != "resolve" {
 				return exit.Errorf(exit.Usage, "who-can answers for approve and resolve, not %q", verb)
 			}
+			if err := checkType(actionType); err != nil {
+				return err
+			}
 			s, err := a.connect(cmd.Context())
 			if err != nil {
+				return err
+			}
+			if err := s.namespaceThere(cmd.Context()); err != nil {
 				return err
 			}
 			return a.whoCan(cmd.Context(), s, verb, actionType)
@@ -47,7 +53,7 @@ func (a *app) whoCan(ctx context.Context, s *session, verb, actionType string) e
 	reader := rbacReader{session: s, roles: map[rbacv1.RoleRef][]rbacv1.PolicyRule{}}
 	grants := reader.grants(ctx)
 	for _, problem := range reader.unread {
-		a.note("cannot read %s: the list may be too short", problem)
+		a.note("cannot read %s: the list may be too short", displayLine(problem))
 	}
 	if len(grants) == 0 && len(reader.unread) > 0 {
 		return exit.Errorf(exit.Refused, "nothing could be read; ask somebody who may read roles and rolebindings in %s", s.Namespace())
@@ -106,7 +112,7 @@ func grantsRule(rules []rbacv1.PolicyRule, verb, resource, name string) bool {
 }
 
 func has(list []string, word string) bool {
-	return slices.Contains(list, word) || slices.Contains(list, "*")
+	return slices.Contains(list, word) || slices.Contains(list, wildcard)
 }
 
 // grant is one subject's share of one role.
