@@ -78,8 +78,9 @@ func addGroup(root *cobra.Command, id, title string, cmds ...*cobra.Command) {
 
 const exitExceptions = `Except for:
 
-  receipts verify   0 intact, 1 broken, 2 unreadable, 3 intact but it ends before the head that was given
+  receipts verify   0 intact, 1 broken, 2 unreadable or nothing to verify, 3 intact but it ends before the head that was given
   can-i             0 yes, 9 no
+  policy diff       0 whatever changes; with --exit-code 1 if anything does, and the comparison is on stdout then
   propose --wait    0 is also a decision that lets it be claimed: nothing was executed yet`
 
 // exitCodesTopic is a help topic, not a command: `kubectl ctrlrun help exit-codes`.

@@ -47,7 +47,7 @@ func Table() []string {
 	return []string{
 		"0   done, committed, accepted, valid",
 		"1   error, invalid, broken; nothing was executed",
-		"2   usage",
+		"2   usage; a file that cannot be read",
 		"3   denied",
 		"4   blocked: the effect is committed already",
 		"5   still waiting, or in progress",
