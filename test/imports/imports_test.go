@@ -79,7 +79,7 @@ var layers = []layer{
 // the network, randomness, locks, the environment and the log.
 var pureStandard = []string{
 	"bytes", "cmp", "crypto/sha256", "encoding/base32", "encoding/hex", "encoding/json", "errors", "fmt", "io", "iter", "maps",
-	"math", "math/big", "regexp", "slices", "sort", "strconv", "strings", "time", "unicode", "unicode/utf16", "unicode/utf8",
+	"math", "math/big", "math/bits", "regexp", "slices", "sort", "strconv", "strings", "time", "unicode", "unicode/utf16", "unicode/utf8",
 }
 
 // impure lists the functions of those packages that read the clock, wait, or read and write the process's own files.
