@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -9,14 +10,18 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
 )
 
 // TB is what this package needs of a test: *testing.T, *testing.B and Ginkgo's GinkgoT() have it.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
+	Cleanup(f func())
 }
 
 // Namespace creates a namespace with a name of its own and fails the test if that fails. It is not deleted: nothing here
@@ -28,6 +33,51 @@ func (e *Environment) Namespace(t TB, labels map[string]string) string {
 		t.Fatalf("creating a namespace: %v", err)
 	}
 	return ns.Name
+}
+
+// RecreateNamespace deletes a namespace and creates one of the same name, with another uid. Nothing here empties a namespace
+// and finishes its termination, so this finishes it, after empty has deleted what should not be there any more.
+func (e *Environment) RecreateNamespace(ctx context.Context, name string, empty func()) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := e.admin.Delete(ctx, ns); err != nil {
+		return err
+	}
+	empty()
+	if err := e.admin.Get(ctx, client.ObjectKeyFromObject(ns), ns); err != nil {
+		return err
+	}
+	ns.Spec.Finalizers = nil
+	if err := e.admin.SubResource("finalize").Update(ctx, ns); err != nil {
+		return fmt.Errorf("finishing the termination of namespace %s: %w", name, err)
+	}
+	err := poll(ctx, 10*time.Second, func(ctx context.Context) (bool, error) {
+		err := e.admin.Get(ctx, client.ObjectKeyFromObject(ns), ns)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the end of namespace %s: %w", name, err)
+	}
+	return e.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// Policy creates an ActionPolicy named payments with the given spec, in JSON, and returns when an operator, which must be
+// running, has judged it.
+func (e *Environment) Policy(ctx context.Context, namespace, spec string) error {
+	p := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "payments"}}
+	if err := json.Unmarshal([]byte(spec), &p.Spec); err != nil {
+		return err
+	}
+	if err := e.admin.Create(ctx, p); err != nil {
+		return err
+	}
+	err := poll(ctx, time.Minute, func(ctx context.Context) (bool, error) {
+		err := e.admin.Get(ctx, client.ObjectKeyFromObject(p), p)
+		return p.Status.ObservedGeneration == p.Generation, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for an operator to judge the policy of %s: %w", namespace, err)
+	}
+	return nil
 }
 
 // Grant binds a ClusterRole to users, in a namespace or, if that is empty, in the whole cluster. It returns when the

@@ -8,14 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"ctrlrun.dev/operator/api/v1alpha1"
 )
 
 // Runnable is what an operator is to this package, which does not know the controllers: a manager is one.
@@ -68,6 +65,13 @@ func (o *Operator) Stop() error {
 // OperatorBinary is where `make build` puts the operator.
 func (e *Environment) OperatorBinary() string {
 	return filepath.Join(e.Root, "bin", "ctrlrun-operator")
+}
+
+// OperatorLog is the end of what processes of that binary have logged, all of them in one file.
+func (e *Environment) OperatorLog() (string, error) {
+	const enough = 20_000
+	log, err := os.ReadFile(filepath.Join(e.Dir, filepath.Base(e.OperatorBinary())+".log"))
+	return string(log[max(0, len(log)-enough):]), err
 }
 
 // OperatorProcess is the operator's binary as a process of its own.
@@ -145,27 +149,6 @@ func ask(ctx context.Context, c *http.Client, url string) error {
 	}
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 1024))
 	return fmt.Errorf("%s answers %s: %s", url, res.Status, bytes.TrimSpace(body))
-}
-
-// WaitForAdmission returns when statements made from now on count. An operator must be running: it says since when they do,
-// some seconds after it first saw its admission policies refuse what they must refuse. Creation times are whole seconds, so
-// the second that this time is in has to be over.
-func (e *Environment) WaitForAdmission(ctx context.Context) error {
-	var since *metav1.MicroTime
-	err := poll(ctx, time.Minute, func(ctx context.Context) (bool, error) {
-		ledger := &v1alpha1.Ledger{}
-		if err := e.admin.Get(ctx, client.ObjectKey{Name: SystemNamespace}, ledger); err != nil {
-			return false, client.IgnoreNotFound(err)
-		}
-		if ledger.Status != nil {
-			since = ledger.Status.AdmissionSince
-		}
-		return since != nil && time.Now().Truncate(time.Second).After(since.Time), nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for statements to count: %w: admissionSince is %v", err, since)
-	}
-	return nil
 }
 
 // freePort returns a loopback address nobody listens on now. The operator cannot be told to pick one and say which.

@@ -26,15 +26,11 @@ func (e *Environment) Snapshot() (_ *Snapshot, err error) {
 	if err != nil {
 		return nil, err
 	}
-	pid, err := running("etcd", "--data-dir="+e.etcdDir())
+	resume, err := e.etcdProgram().suspend()
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		return nil, fmt.Errorf("suspending etcd: %w", err)
-	}
-	err = errors.Join(suspended(pid), copyTree(filepath.Join(dir, "etcd"), e.etcdDir()), syscall.Kill(pid, syscall.SIGCONT))
-	if err != nil {
+	if err := errors.Join(copyTree(filepath.Join(dir, "etcd"), e.etcdDir()), resume()); err != nil {
 		return nil, fmt.Errorf("copying what etcd stores: %w", err)
 	}
 	return &Snapshot{dir: filepath.Join(dir, "etcd")}, nil
@@ -47,8 +43,8 @@ func (e *Environment) Snapshot() (_ *Snapshot, err error) {
 func (e *Environment) Restore(ctx context.Context, s *Snapshot) error {
 	etcd, apiserver := e.envtest.ControlPlane.Etcd, e.envtest.ControlPlane.APIServer
 	// Asked to stop, an apiserver would wait for the watches of those who are to go on.
-	for _, p := range []struct{ name, argument string }{{"kube-apiserver", "--cert-dir=" + apiserver.CertDir}, {"etcd", "--data-dir=" + e.etcdDir()}} {
-		if err := kill(ctx, p.name, p.argument); err != nil {
+	for _, p := range []program{e.apiserverProgram(), e.etcdProgram()} {
+		if err := p.kill(ctx); err != nil {
 			return fmt.Errorf("killing %s: %w", p.name, err)
 		}
 	}
@@ -73,6 +69,21 @@ func (e *Environment) Restore(ctx context.Context, s *Snapshot) error {
 	return nil
 }
 
+// SuspendAPIServer stops kube-apiserver as it stands: connections stay open, and nothing is answered until it is resumed.
+// Like Restore it finds the process by /proc.
+func (e *Environment) SuspendAPIServer() (resume func() error, err error) {
+	return e.apiserverProgram().suspend()
+}
+
+// program is one of the control plane: its name, and an argument that no other environment gives it.
+type program struct{ name, argument string }
+
+func (e *Environment) etcdProgram() program { return program{"etcd", "--data-dir=" + e.etcdDir()} }
+
+func (e *Environment) apiserverProgram() program {
+	return program{"kube-apiserver", "--cert-dir=" + e.envtest.ControlPlane.APIServer.CertDir}
+}
+
 func (e *Environment) etcdDir() string { return e.envtest.ControlPlane.Etcd.DataDir }
 
 // waitForReady returns when the apiserver says that it is ready, which it does not without etcd.
@@ -93,8 +104,8 @@ func (e *Environment) waitForReady(ctx context.Context) error {
 	return nil
 }
 
-// running is the id of the process with a name and an argument.
-func running(name, argument string) (int, error) {
+// running is the id of its process.
+func (p program) running() (int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		return 0, err
@@ -105,21 +116,29 @@ func running(name, argument string) (int, error) {
 			continue // it has ended meanwhile
 		}
 		arguments := bytes.Split(line, []byte{0})
-		if filepath.Base(string(arguments[0])) != name {
+		if filepath.Base(string(arguments[0])) != p.name {
 			continue
 		}
 		for _, a := range arguments[1:] {
-			if string(a) == argument {
+			if string(a) == p.argument {
 				return strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			}
 		}
 	}
-	return 0, fmt.Errorf("there is no process %s with %s in /proc", name, argument)
+	return 0, fmt.Errorf("there is no process %s with %s in /proc", p.name, p.argument)
 }
 
-// suspended returns when a process has stopped: the signal alone only asks for it.
-func suspended(pid int) error {
-	return poll(context.Background(), 5*time.Second, func(context.Context) (bool, error) {
+// suspend stops its process as it stands, and returns when it has stopped: the signal alone only asks for it.
+func (p program) suspend() (resume func() error, err error) {
+	pid, err := p.running()
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return nil, fmt.Errorf("suspending %s: %w", p.name, err)
+	}
+	resume = func() error { return syscall.Kill(pid, syscall.SIGCONT) }
+	err = poll(context.Background(), 5*time.Second, func(context.Context) (bool, error) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			return false, err
@@ -128,11 +147,15 @@ func suspended(pid int) error {
 		_, rest, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')'):], []byte(" "))
 		return bytes.HasPrefix(rest, []byte("T")), nil
 	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s did not stop: %w", p.name, err), resume())
+	}
+	return resume, nil
 }
 
-// kill ends a process at once and returns when it is gone.
-func kill(ctx context.Context, name, argument string) error {
-	pid, err := running(name, argument)
+// kill ends its process at once and returns when it is gone.
+func (p program) kill(ctx context.Context) error {
+	pid, err := p.running()
 	if err != nil {
 		return err
 	}

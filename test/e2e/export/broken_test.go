@@ -42,7 +42,6 @@ func (r rude) ReceiptAppended(observe.ReceiptAppend) { r.called.Add(1); panic("r
 
 var _ = Describe("sinks that do not work", func() {
 	It("change no decision and delay none", func(c SpecContext) {
-		s := newStage()
 		limits := export.Limits{Items: 4, Bytes: 1 << 10, Batch: 1}
 		release := make(chan struct{})
 		defer close(release)
@@ -68,7 +67,7 @@ var _ = Describe("sinks that do not work", func() {
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() { _ = started.Stop() })
 		Expect(env.WaitForAdmission(c)).To(Succeed())
-		s.inForce()
+		s := newStage()
 
 		const rounds = 10
 		var slowest time.Duration

@@ -110,7 +110,7 @@ func read(path string) string {
 }
 
 var _ = Describe("the operator's exports", func() {
-	It("are refused at the start if they cannot work", func() {
+	It("are refused at the start if they cannot work", func(SpecContext) {
 		for flags, want := range map[string]string{
 			"--export=dir:/proc/self":              "cannot be written to; mount a volume",
 			"--export=dir:/proc/none":              "cannot be made; mount a volume",
@@ -125,7 +125,7 @@ var _ = Describe("the operator's exports", func() {
 			Expect(o.stderr.String()).To(ContainSubstring(want), flags)
 			Expect(o.stdout.String()).To(BeEmpty())
 		}
-	})
+	}, SpecTimeout(time.Minute)) // one that is not refused would run on
 })
 
 var _ = Describe("what the operator exports", Ordered, func() {
@@ -139,12 +139,11 @@ var _ = Describe("what the operator exports", Ordered, func() {
 	)
 
 	BeforeAll(func(c SpecContext) {
-		s, other = newStage(), newStage()
 		dir = filepath.Join(env.Dir, "exported")
 		traces = startCollector()
 		o = startOperator("--export=stdout", "--export=dir:"+dir, "--otlp-endpoint="+traces.address, "--kubernetes-events=all")
 		Expect(env.WaitForAdmission(c)).To(Succeed())
-		s.inForce()
+		s, other = newStage(), newStage()
 
 		traced := request("txn_1", 100)
 		traced.Trace = client.TraceContext{Parent: remoteParent, State: "a=1"}

@@ -4,7 +4,6 @@ package export
 
 import (
 	"context"
-	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -58,25 +57,15 @@ const policy = `{"actions": {"stripe.refund": {"effect": "refund:{payment_id}", 
   {"when": {"amount_gte": 0, "amount_lte": 5000}, "decision": "approve"},
   {"decision": "deny"}]}}}`
 
+// newStage makes a stage; an operator has to run, and to judge its policy.
 func newStage() *stage {
 	GinkgoHelper()
 	ns := env.Namespace(GinkgoT(), nil)
 	s := &stage{ns: ns, agent: testenv.ServiceAccountUser(ns, "refund-agent"), approver: testenv.User{Name: "alice", Groups: []string{"payments-leads"}}}
 	Expect(env.Grant(ctx, ns, "ctrlrun-agent", s.agent)).To(Succeed())
 	Expect(env.Grant(ctx, ns, "ctrlrun-approver", s.approver)).To(Succeed())
-	p := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "payments"}}
-	Expect(json.Unmarshal([]byte(policy), &p.Spec)).To(Succeed())
-	Expect(env.Admin().Create(ctx, p)).To(Succeed())
+	Expect(env.Policy(ctx, ns, policy)).To(Succeed())
 	return s
-}
-
-func (s *stage) inForce() {
-	GinkgoHelper()
-	p := &v1alpha1.ActionPolicy{}
-	Eventually(func(g Gomega) {
-		g.Expect(env.Admin().Get(ctx, kube.ObjectKey{Namespace: s.ns, Name: "payments"}, p)).To(Succeed())
-		g.Expect(p.Status.ObservedGeneration).To(Equal(p.Generation))
-	}).Should(Succeed())
 }
 
 func request(payment string, amount int) client.Request {

@@ -4,7 +4,6 @@ package metrics
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -17,14 +16,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
-	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
-	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/test/testenv"
 )
 
@@ -57,9 +51,9 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	if env == nil || !report.Failed() {
 		return
 	}
-	log, err := os.ReadFile(filepath.Join(env.Dir, filepath.Base(env.OperatorBinary())+".log"))
+	log, err := env.OperatorLog()
 	Expect(err).NotTo(HaveOccurred())
-	GinkgoWriter.Printf("the end of the operator's log:\n%s\n", log[max(0, len(log)-20000):])
+	GinkgoWriter.Printf("the end of the operator's log:\n%s\n", log)
 })
 
 // scene makes a namespace whose policy allows small refunds and asks people about large ones, and gives its agent.
@@ -68,31 +62,9 @@ func scene(ctx context.Context) (ns string, agent testenv.User) {
 	ns = env.Namespace(GinkgoT(), nil)
 	agent = testenv.ServiceAccountUser(ns, "refund-agent")
 	Expect(env.Grant(ctx, ns, "ctrlrun-agent", agent)).To(Succeed())
-	policy := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "payments"}}
-	Expect(json.Unmarshal([]byte(`{"actions":{"stripe.refund":{"effect":"refund:{payment_id}","rules":[
-		{"when":{"amount_gte":0,"amount_lte":500},"decision":"allow"},{"decision":"approve"}]}}}`), &policy.Spec)).To(Succeed())
-	Expect(env.Admin().Create(ctx, policy)).To(Succeed())
-	Eventually(ctx, func(g Gomega) {
-		g.Expect(env.Admin().Get(ctx, kube.ObjectKeyFromObject(policy), policy)).To(Succeed())
-		g.Expect(policy.Status.ObservedGeneration).To(Equal(policy.Generation))
-	}).Should(Succeed())
+	Expect(env.Policy(ctx, ns, `{"actions":{"stripe.refund":{"effect":"refund:{payment_id}","rules":[
+		{"when":{"amount_gte":0,"amount_lte":500},"decision":"allow"},{"decision":"approve"}]}}}`)).To(Succeed())
 	return ns, agent
-}
-
-// recreate deletes a namespace and makes one of the same name. Nothing in this environment finishes its deletion, so this
-// does; what was in it stays.
-func recreate(ctx context.Context, name string) {
-	GinkgoHelper()
-	ns := &corev1.Namespace{}
-	Expect(env.Admin().Get(ctx, kube.ObjectKey{Name: name}, ns)).To(Succeed())
-	Expect(env.Admin().Delete(ctx, ns)).To(Succeed())
-	Expect(env.Admin().Get(ctx, kube.ObjectKey{Name: name}, ns)).To(Succeed())
-	ns.Spec.Finalizers = nil
-	Expect(env.Admin().SubResource("finalize").Update(ctx, ns)).To(Succeed())
-	Eventually(ctx, func() bool {
-		return apierrors.IsNotFound(env.Admin().Get(ctx, kube.ObjectKey{Name: name}, &corev1.Namespace{}))
-	}).Should(BeTrue())
-	Expect(env.Admin().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 }
 
 // scrape gives what the operator serves.

@@ -4,11 +4,8 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -47,9 +44,9 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	if env == nil || !report.Failed() {
 		return
 	}
-	log, err := os.ReadFile(filepath.Join(env.Dir, filepath.Base(env.OperatorBinary())+".log"))
+	log, err := env.OperatorLog()
 	Expect(err).NotTo(HaveOccurred())
-	GinkgoWriter.Printf("the end of the operators' log:\n%s\n", log[max(0, len(log)-20000):])
+	GinkgoWriter.Printf("the end of the operators' log:\n%s\n", log)
 })
 
 // alone lets every operator work at once, each on everything.
@@ -108,14 +105,8 @@ func newScene(ctx context.Context) *scene {
 	Expect(env.Grant(ctx, ns, "ctrlrun-agent", s.agent)).To(Succeed())
 	Expect(env.Grant(ctx, ns, "ctrlrun-approver", s.approver)).To(Succeed())
 	Expect(env.Grant(ctx, ns, "ctrlrun-resolver", s.oncall)).To(Succeed())
-	policy := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "payments"}}
-	Expect(json.Unmarshal([]byte(`{"actions":{"stripe.refund":{"effect":"refund:{payment_id}","rules":[
-		{"when":{"amount_gte":0,"amount_lte":500},"decision":"allow"},{"decision":"approve"}]}}}`), &policy.Spec)).To(Succeed())
-	Expect(env.Admin().Create(ctx, policy)).To(Succeed())
-	Eventually(ctx, func(g Gomega) {
-		g.Expect(env.Admin().Get(ctx, kube.ObjectKeyFromObject(policy), policy)).To(Succeed())
-		g.Expect(policy.Status.ObservedGeneration).To(Equal(policy.Generation))
-	}).Should(Succeed())
+	Expect(env.Policy(ctx, ns, `{"actions":{"stripe.refund":{"effect":"refund:{payment_id}","rules":[
+		{"when":{"amount_gte":0,"amount_lte":500},"decision":"allow"},{"decision":"approve"}]}}}`)).To(Succeed())
 	Expect(env.WaitForAdmission(ctx)).To(Succeed())
 	var err error
 	s.sdk, err = client.New(env.Config(s.agent), ns)

@@ -5,11 +5,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -49,40 +46,15 @@ func (s *scene) receiptExists(a *v1alpha1.Action) bool {
 // puts them back and returns when statements count again.
 func admissionGap(names ...string) (closeGap func()) {
 	GinkgoHelper()
-	var away []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	before := admissionSince()
-	closed := false
-	closeGap = func() {
-		GinkgoHelper()
-		if closed {
-			return
-		}
-		closed = true
-		for _, b := range away {
-			Expect(env.Admin().Create(ctx, b)).To(Succeed())
-		}
-		Eventually(admissionSince).WithTimeout(time.Minute).Should(BeTemporally(">", before))
-		Expect(env.WaitForAdmission(ctx)).To(Succeed())
-	}
-	DeferCleanup(closeGap)
-	for _, name := range names {
-		b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
-		Expect(env.Admin().Get(ctx, client.ObjectKey{Name: name}, b)).To(Succeed())
-		Expect(env.Admin().Delete(ctx, b)).To(Succeed())
-		away = append(away, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: b.Labels, Annotations: b.Annotations}, Spec: b.Spec})
-	}
-	return closeGap
+	return env.AdmissionGap(GinkgoT(), names...)
 }
 
 // admissionSince is the time after which a statement must have been created to count.
 func admissionSince() time.Time {
 	GinkgoHelper()
-	l := &v1alpha1.Ledger{}
-	Expect(env.Admin().Get(ctx, client.ObjectKey{Name: testenv.SystemNamespace}, l)).To(Succeed())
-	if l.Status == nil || l.Status.AdmissionSince == nil {
-		return time.Time{}
-	}
-	return l.Status.AdmissionSince.Time
+	since, err := env.AdmissionSince(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	return since
 }
 
 // pausedAt stops an operator at one point of the protocol until it is resumed, at the latest when the spec is over.

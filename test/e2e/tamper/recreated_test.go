@@ -5,10 +5,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,30 +13,21 @@ import (
 	"ctrlrun.dev/operator/kernel/receipt"
 )
 
-// recreate deletes the namespace and makes one of the same name. Nothing in this environment empties a namespace and finishes
-// its deletion.
+// recreate deletes the namespace with everything in it and makes one of the same name, with the same policy.
 func (s *scene) recreate() {
 	GinkgoHelper()
-	ns := &corev1.Namespace{}
-	Expect(env.Admin().Get(ctx, kube.ObjectKey{Name: s.ns}, ns)).To(Succeed())
-	Expect(env.Admin().Delete(ctx, ns)).To(Succeed())
-	for _, list := range []kube.ObjectList{
-		&v1alpha1.ActionList{}, &v1alpha1.OutcomeList{}, &v1alpha1.ApprovalList{}, &v1alpha1.EffectList{}, &v1alpha1.ReceiptList{}, &v1alpha1.ActionPolicyList{},
-	} {
-		Expect(env.Admin().List(ctx, list, kube.InNamespace(s.ns))).To(Succeed())
-		Expect(meta.EachListItem(list, func(o runtime.Object) error {
-			s.erase(o.(kube.Object))
-			return nil
-		})).To(Succeed())
-	}
-	Expect(env.Admin().Get(ctx, kube.ObjectKeyFromObject(ns), ns)).To(Succeed())
-	ns.Spec.Finalizers = nil
-	Expect(env.Admin().SubResource("finalize").Update(ctx, ns)).To(Succeed())
-	Eventually(func() bool {
-		return apierrors.IsNotFound(env.Admin().Get(ctx, kube.ObjectKey{Name: s.ns}, &corev1.Namespace{}))
-	}).Should(BeTrue())
-	Expect(env.Admin().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})).To(Succeed())
-	s.policy()
+	Expect(env.RecreateNamespace(ctx, s.ns, func() {
+		for _, list := range []kube.ObjectList{
+			&v1alpha1.ActionList{}, &v1alpha1.OutcomeList{}, &v1alpha1.ApprovalList{}, &v1alpha1.EffectList{}, &v1alpha1.ReceiptList{}, &v1alpha1.ActionPolicyList{},
+		} {
+			Expect(env.Admin().List(ctx, list, kube.InNamespace(s.ns))).To(Succeed())
+			Expect(meta.EachListItem(list, func(o runtime.Object) error {
+				s.erase(o.(kube.Object))
+				return nil
+			})).To(Succeed())
+		}
+	})).To(Succeed())
+	Expect(env.Policy(ctx, s.ns, payments)).To(Succeed())
 }
 
 var _ = Describe("a namespace that is deleted and made again with the same name", func() {

@@ -3,7 +3,6 @@ package tamper
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -55,30 +54,13 @@ func newScene() *scene {
 	GinkgoHelper()
 	ns := env.Namespace(GinkgoT(), nil)
 	s := &scene{ns: ns, agent: testenv.ServiceAccountUser(ns, "refund-agent"), approver: testenv.User{Name: "alice@" + ns}, paid: map[string]int{}}
-	s.grant()
-	s.policy()
+	Expect(env.Grant(ctx, ns, "ctrlrun-agent", s.agent)).To(Succeed())
+	Expect(env.Grant(ctx, ns, "ctrlrun-approver", s.approver)).To(Succeed())
+	Expect(env.Policy(ctx, ns, payments)).To(Succeed())
 	var err error
 	s.sdk, err = client.New(env.Config(s.agent), ns)
 	Expect(err).NotTo(HaveOccurred())
 	return s
-}
-
-func (s *scene) grant() {
-	GinkgoHelper()
-	Expect(env.Grant(ctx, s.ns, "ctrlrun-agent", s.agent)).To(Succeed())
-	Expect(env.Grant(ctx, s.ns, "ctrlrun-approver", s.approver)).To(Succeed())
-}
-
-// policy writes the policy and waits until the operator has judged it.
-func (s *scene) policy() {
-	GinkgoHelper()
-	p := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "payments"}}
-	Expect(json.Unmarshal([]byte(payments), &p.Spec)).To(Succeed())
-	Expect(env.Admin().Create(ctx, p)).To(Succeed())
-	Eventually(func(g Gomega) {
-		g.Expect(env.Admin().Get(ctx, kube.ObjectKeyFromObject(p), p)).To(Succeed())
-		g.Expect(p.Status.ObservedGeneration).To(Equal(p.Generation))
-	}).Should(Succeed())
 }
 
 // scenes makes several scenes at once, each as build says.

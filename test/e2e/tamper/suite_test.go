@@ -12,13 +12,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
-	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers"
@@ -107,42 +104,9 @@ func replaced(meanwhile func()) {
 	operator = startOperator()
 }
 
-// admissionGap takes the bindings of admission policies away, as a cluster-admin can, so that they are not enforced. It
-// gives the function that puts them back, and returns when statements count again.
-func admissionGap(names ...string) (closeGap func()) {
+// admissionGap makes admission policies not enforced, and gives the function that has them enforced again and returns when
+// statements count.
+func admissionGap(bindings ...string) (closeGap func()) {
 	GinkgoHelper()
-	var away []*admissionregistrationv1.ValidatingAdmissionPolicyBinding
-	before := admissionSince()
-	closed := false
-	closeGap = func() {
-		GinkgoHelper()
-		if closed {
-			return
-		}
-		closed = true
-		for _, b := range away {
-			Expect(env.Admin().Create(ctx, b)).To(Succeed())
-		}
-		Eventually(admissionSince).WithTimeout(time.Minute).Should(BeTemporally(">", before))
-		Expect(env.WaitForAdmission(ctx)).To(Succeed())
-	}
-	DeferCleanup(closeGap)
-	for _, name := range names {
-		b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
-		Expect(env.Admin().Get(ctx, kube.ObjectKey{Name: name}, b)).To(Succeed())
-		Expect(env.Admin().Delete(ctx, b)).To(Succeed())
-		away = append(away, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: b.Labels, Annotations: b.Annotations}, Spec: b.Spec})
-	}
-	return closeGap
-}
-
-// admissionSince is the time after which a statement must have been created to count.
-func admissionSince() time.Time {
-	GinkgoHelper()
-	l := &v1alpha1.Ledger{}
-	Expect(env.Admin().Get(ctx, kube.ObjectKey{Name: testenv.SystemNamespace}, l)).To(Succeed())
-	if l.Status == nil || l.Status.AdmissionSince == nil {
-		return time.Time{}
-	}
-	return l.Status.AdmissionSince.Time
+	return env.AdmissionGap(GinkgoT(), bindings...)
 }

@@ -71,7 +71,7 @@ type ending struct {
 }
 
 const (
-	notThere    = "receipt %d:sha256:" // ... is not there any more
+	lastGone    = "receipt %d:sha256:" // ... is not there any more
 	disappeared = "the Ledger of this namespace has disappeared"
 	missing     = "The Ledger of this namespace is missing, but it has receipts or Actions that refer to some"
 )
@@ -92,16 +92,16 @@ func endings() (running, fresh []ending) {
 		running = append(running, ending{what, do, was, code, breaks})
 		fresh = append(fresh, ending{what, do, wasNot, code, breaks})
 	}
-	both("the last receipt is deleted", func(s *scene) receipt.Link { return s.truncate(1) }, notThere, "Receipt %d is missing", 1, head...)
-	both("the last two receipts are deleted", func(s *scene) receipt.Link { return s.truncate(2) }, notThere, "Receipt %d is missing", 1, append([]string{"reference_broken -1"}, head...)...)
+	both("the last receipt is deleted", func(s *scene) receipt.Link { return s.truncate(1) }, lastGone, "Receipt %d is missing", 1, head...)
+	both("the last two receipts are deleted", func(s *scene) receipt.Link { return s.truncate(2) }, lastGone, "Receipt %d is missing", 1, append([]string{"reference_broken -1"}, head...)...)
 	both("the Ledger is deleted", func(s *scene) receipt.Link { s.forgetLedger(); return s.head() }, disappeared, missing, 0)
-	both("the last receipt is deleted, and the Ledger made to say so", short, notThere, "An Action refers to receipt %d, which is missing", 1, around...)
-	both("the last receipt, its Action and its Effect are deleted, and the Ledger made to say so", shortest, notThere, "", 0)
+	both("the last receipt is deleted, and the Ledger made to say so", short, lastGone, "An Action refers to receipt %d, which is missing", 1, around...)
+	both("the last receipt, its Action and its Effect are deleted, and the Ledger made to say so", shortest, lastGone, "", 0)
 	// Made again by an operator that remembers it, the Ledger has the head that is missed.
 	last := func(s *scene) receipt.Link { s.forgetLedger(); return s.truncate(1) }
 	running = append(running,
-		ending{"the last receipt and the Ledger are deleted", last, notThere, 1, head},
-		ending{"everything is deleted", nothing, notThere, 3, []string{"head_mismatch 0"}})
+		ending{"the last receipt and the Ledger are deleted", last, lastGone, 1, head},
+		ending{"everything is deleted", nothing, lastGone, 3, []string{"head_mismatch 0"}})
 	fresh = append(fresh,
 		ending{"the last receipt and the Ledger are deleted", last, missing, 1, around},
 		ending{"everything is deleted", nothing, "", 0, nil})
