@@ -70,6 +70,10 @@ explore: ## Look at STATES (2000000, -1: all) states of each SCENARIO (all; seve
 fuzz: ## Run each fuzz target for FUZZTIME (10s)
 	@GO="$(GO)" hack/fuzz.sh "$(FUZZTIME)"
 
+.PHONY: bench
+bench: build ## Measure governed actions beside raw creates; ARGS: flags of test/bench/throughput, such as --quick
+	@$(ASSETS); $(GO) run ./test/bench/throughput $(ARGS)
+
 ##@ Code
 
 .PHONY: build
