@@ -13,6 +13,7 @@ IMG      ?= ctrlrun-operator:dev
 FUZZTIME ?= 10s
 STATES   ?= 2000000
 SCENARIO ?=
+MINUTES  ?= 20
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 TOOL     := $(GO) tool -modfile=hack/tools/go.mod
@@ -59,12 +60,16 @@ test-rules: ## Evaluate the alerts and the dashboard's queries with Prometheus' 
 .PHONY: test-integration
 test-integration: build ## Run the tests on a real kube-apiserver and etcd
 	@$(ASSETS); set -x; \
-	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 10m ./test/testenv; \
+	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 10m ./test/testenv ./test/soak; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 60m -v ./test/e2e/... -ginkgo.no-color -ginkgo.fail-on-pending -ginkgo.randomize-all
 
 .PHONY: explore
 explore: ## Look at STATES (2000000, -1: all) states of each SCENARIO (all; several by comma) of the protocol
 	@CGO_ENABLED=0 $(GO) run ./hack/explore -v -states "$(STATES)" -scenario "$(SCENARIO)"
+
+.PHONY: soak
+soak: build ## For MINUTES (20), see whether any effect becomes Ambiguous by itself; ARGS: flags of test/soak
+	@$(GO) run ./test/soak --minutes="$(MINUTES)" $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)

@@ -19,6 +19,9 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/klog/v2/textlogger"
+	ctrl "sigs.k8s.io/controller-runtime"
+
 	"ctrlrun.dev/operator/test/testenv"
 	"ctrlrun.dev/operator/test/testenv/assets"
 )
@@ -35,6 +38,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(2)
 	}
+	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig()))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o, *out); err != nil {

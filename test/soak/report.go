@@ -36,12 +36,12 @@ type report struct {
 	// Ended is when the last of what was begun was over, Load how long agents began actions.
 	Ended  time.Time `json:"ended"`
 	Load   seconds   `json:"load_seconds"`
-	Agents  int       `json:"agents"`
-	Rate    int       `json:"rate"`
-	Keep    seconds   `json:"keep_finished_seconds"`
-	Seed    uint64    `json:"seed"`
-	CPUs    int       `json:"cpus"`
-	Go      string    `json:"go"`
+	Agents int       `json:"agents"`
+	Rate   int       `json:"rate"`
+	Keep   seconds   `json:"keep_finished_seconds"`
+	Seed   uint64    `json:"seed"`
+	CPUs   int       `json:"cpus"`
+	Go     string    `json:"go"`
 
 	Control control       `json:"control"`
 	Table   table         `json:"table"`
