@@ -35,6 +35,26 @@ var _ = Describe("The identity of a statement", func() {
 			Expect(get(o, k.at("claims")...)).To(HaveKeyWithValue("groups", groups))
 		})
 
+		It("comes without a list of who owns which field", func(ctx SpecContext) {
+			Expect(k.make(ctx, s).GetManagedFields()).To(BeEmpty())
+		})
+
+		// Who may accept the head of a ledger has the verb for it, and no other right on it.
+		if k.kind != "LedgerAcceptance" {
+			It("keeps that list for a tool that applied it and applies it again", func(ctx SpecContext) {
+				u := k.meddler(s)
+				o := k.valid(s, u)
+				apply := func() error {
+					return env.Client(u).Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("gitops"))
+				}
+				Expect(apply()).To(Succeed())
+				applied := o.DeepCopy()
+				Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(o), applied)).To(Succeed())
+				Expect(applied.GetManagedFields()).NotTo(BeEmpty())
+				Expect(apply()).To(Succeed())
+			})
+		}
+
 		It("may be given, if it is true", func(ctx SpecContext) {
 			u := k.by(s)
 			first := k.make(ctx, s)
