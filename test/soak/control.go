@@ -12,10 +12,11 @@ import (
 	"ctrlrun.dev/operator/test/chaos/remote"
 )
 
-// step is one attempt of the positive control.
+// step is one attempt of the positive control. Its injection is that its executor cannot know what it did.
 type step struct {
 	payment string
-	kind    kind
+	// behaviour of the remote: one that loses the answer causes the injection, one that refuses does not.
+	behaviour remote.Behaviour
 	// recorded says when the injection is put on record: before it is caused, after that, or never.
 	recorded recording
 }
@@ -30,17 +31,17 @@ const (
 
 // controlSteps are made one after the other. Two of them must be reported:
 //
-//   - the second attempt of an effect, of which only the first was put on record: a classifier that asks for the effect's key
-//     alone would call it explained
+//   - the second attempt of an effect, of which only the first was put on record, though it then ended well: a classifier that
+//     asks for the effect's key alone would call it explained
 //   - one that was put on record after it was caused
 //
 // The last one was on record before, so that a classifier that reports everything shows too.
 func controlSteps() []step {
 	return []step{
-		{payment: "attempted-twice", kind: notExecuted, recorded: before},
-		{payment: "attempted-twice", kind: unknownException, recorded: never},
-		{payment: "recorded-late", kind: unknownException, recorded: after},
-		{payment: "recorded", kind: unknownException, recorded: before},
+		{payment: "attempted-twice", behaviour: remote.Refuse, recorded: before},
+		{payment: "attempted-twice", behaviour: remote.ExecuteAndLose, recorded: never},
+		{payment: "recorded-late", behaviour: remote.ExecuteAndLose, recorded: after},
+		{payment: "recorded", behaviour: remote.ExecuteAndLose, recorded: before},
 	}
 }
 
@@ -79,22 +80,19 @@ func (a *agent) take(ctx context.Context, next step) error {
 	var caused judge.Injection
 	var unrecorded error
 	err = call.Execute(ctx, func(ctx context.Context, x client.Execution) client.Report {
-		caused, _ = injection(x, card{kind: next.kind})
+		caused, _ = injection(x, card{kind: unknownException})
 		if next.recorded == before {
 			if unrecorded = a.scene.journal.Record(caused); unrecorded != nil {
 				return client.NotExecuted(unrecorded.Error())
 			}
 		}
-		if next.kind == notExecuted {
-			return a.call(ctx, x, remote.Refuse)
-		}
-		return a.call(ctx, x, remote.ExecuteAndLose)
+		return a.call(ctx, x, next.behaviour)
 	}, nil)
 	if !expected(err) || unrecorded != nil {
 		return errors.Join(err, unrecorded)
 	}
 	want := v1alpha1.ActionAmbiguous
-	if next.kind == notExecuted {
+	if next.behaviour == remote.Refuse {
 		want = v1alpha1.ActionFailed
 	}
 	if got := call.Action().Status.State; got != want {
