@@ -39,7 +39,6 @@ func newClient(p *Proxy, name string, target *url.URL, transport http.RoundTripp
 	c.forward = &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:      transport,
-		FlushInterval:  -1, // an event of a watch is not kept until the next comes
 		ModifyResponse: c.answered,
 		ErrorHandler:   c.failed,
 		ErrorLog:       log.New(io.Discard, "", 0), // of bodies that break off: the client is told by its connection
