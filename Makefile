@@ -14,6 +14,8 @@ FUZZTIME ?= 10s
 STATES   ?= 2000000
 SCENARIO ?=
 MINUTES  ?= 20
+ACTIONS  ?= 2000
+SEED     ?= 0
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 TOOL     := $(GO) tool -modfile=hack/tools/go.mod
@@ -61,6 +63,7 @@ test-rules: ## Evaluate the alerts and the dashboard's queries with Prometheus' 
 test-integration: build ## Run the tests on a real kube-apiserver and etcd
 	@$(ASSETS); set -x; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 10m ./test/testenv ./test/soak; \
+	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 20m -v ./test/chaos/...; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 60m -v ./test/e2e/... -ginkgo.no-color -ginkgo.fail-on-pending -ginkgo.randomize-all
 
 .PHONY: explore
@@ -70,6 +73,10 @@ explore: ## Look at STATES (2000000, -1: all) states of each SCENARIO (all; seve
 .PHONY: soak
 soak: build ## For MINUTES (20), see whether any effect becomes Ambiguous by itself; ARGS: flags of test/soak
 	@$(GO) run ./test/soak --minutes="$(MINUTES)" $(ARGS)
+
+.PHONY: chaos
+chaos: build ## Let everything go wrong for ACTIONS (2000) actions and judge what is left; SEED to do it again; report in bin/chaos.json
+	@$(ASSETS); $(GO) test -count=1 -timeout 0 -v ./test/chaos -run '^TestChaos$$' -args -length long -actions "$(ACTIONS)" -seed "$(SEED)" -report "$(CURDIR)/bin/chaos.json"
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)
