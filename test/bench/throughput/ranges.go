@@ -1,0 +1,111 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"sigs.k8s.io/yaml"
+)
+
+// ranges say between what the mean of each figure has to be.
+type ranges struct {
+	Figures []bounds `json:"figures"`
+}
+
+// bounds of one figure. What was recorded says how far they are from what is usual.
+type bounds struct {
+	Name string `json:"name"`
+	// Means is for people.
+	Means    string   `json:"means"`
+	Min      *float64 `json:"min,omitempty"`
+	Max      *float64 `json:"max,omitempty"`
+	Recorded *spread  `json:"recorded,omitempty"`
+}
+
+func readRanges(path string) (*ranges, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r ranges
+	if err := yaml.UnmarshalStrict(text, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	seen := map[string]bool{}
+	for _, b := range r.Figures {
+		switch {
+		case b.Name == "" || b.Means == "":
+			return nil, fmt.Errorf("%s: every figure needs name and means", path)
+		case seen[b.Name]:
+			return nil, fmt.Errorf("%s: %s is there twice", path, b.Name)
+		case b.Min == nil && b.Max == nil:
+			return nil, fmt.Errorf("%s: %s needs min or max, or it can never be wrong", path, b.Name)
+		}
+		seen[b.Name] = true
+	}
+	return &r, nil
+}
+
+// outside is what is wrong with a mean, or "".
+func (b bounds) outside(mean float64) string {
+	switch {
+	case b.Min != nil && mean < *b.Min:
+		return fmt.Sprintf("below %g", *b.Min)
+	case b.Max != nil && mean > *b.Max:
+		return fmt.Sprintf("above %g", *b.Max)
+	}
+	return ""
+}
+
+// check compares the figures of each operator with the ranges. Figures that a run did not measure are left out, and named.
+func (r *ranges) check(out io.Writer, found *result) error {
+	var errs []error
+	for _, operator := range slices.Sorted(maps.Keys(found.Figures)) {
+		figures := found.Figures[operator]
+		fmt.Fprintf(out, "\nRanges, %s:\n\n", operator)
+		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "figure\tmean\t+-\trange\trecorded\t")
+		missing := 0
+		for _, b := range r.Figures {
+			s, measured := figures[b.Name]
+			if !measured {
+				missing++
+				continue
+			}
+			verdict := b.outside(s.Mean)
+			fmt.Fprintf(t, "%s\t%.3g\t%.2g\t%s\t%s\t%s\n", b.Name, s.Mean, s.StdDev, b.text(), b.recorded(), verdict)
+			if verdict != "" {
+				errs = append(errs, fmt.Errorf("%s: %s is %.3g, %s: %s", operator, b.Name, s.Mean, verdict, b.Means))
+			}
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		if missing > 0 {
+			fmt.Fprintf(out, "%d figures have a range and were not measured.\n", missing)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b bounds) text() string {
+	switch {
+	case b.Min == nil:
+		return fmt.Sprintf("at most %g", *b.Max)
+	case b.Max == nil:
+		return fmt.Sprintf("at least %g", *b.Min)
+	}
+	return fmt.Sprintf("%g to %g", *b.Min, *b.Max)
+}
+
+func (b bounds) recorded() string {
+	if b.Recorded == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.3g +- %.2g", b.Recorded.Mean, b.Recorded.StdDev)
+}
