@@ -4,6 +4,8 @@ import (
 	"context"
 	"flag"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -39,7 +41,10 @@ func TestChaos(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	report, err := Run(context.Background(), t, o)
+	// Who interrupts a run is not left with its processes.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	report, err := Run(ctx, t, o)
 	if err != nil {
 		t.Error(err)
 	}

@@ -132,8 +132,13 @@ func (f *faults) giveUp(r proxy.Request) bool {
 	if r.Point != proxy.PointAdmit {
 		return false
 	}
-	p, item, found := f.desk.Find(func(p desk.Progress) bool { return p.Action == r.Name })
-	return found && item.Patience == impatience && p.Stage != desk.StageEnded
+	for _, p := range f.desk.InFlight("") {
+		if p.Action == r.Name {
+			_, item, found := f.desk.Find(func(known desk.Progress) bool { return known.Work == p.Work })
+			return found && item.Patience == impatience
+		}
+	}
+	return false
 }
 
 // share is how much of what is sent goes wrong, in percent.
@@ -192,7 +197,7 @@ func (f *faults) draw(r proxy.Request) (kind string, fault proxy.Fault, holdUp t
 	case r.Verb == "watch":
 		return "", fault, 0
 	case r.Write() && x < shareOfWrites:
-		return f.drawWrite(r, roll.IntN(8), between(roll, 200*time.Millisecond, 5*time.Second), repeat)
+		return f.drawWrite(r, roll.IntN(9), between(roll, 200*time.Millisecond, 5*time.Second), repeat)
 	case !r.Write() && x < shareOfReads:
 		return f.drawRead(roll.IntN(4), between(roll, 200*time.Millisecond, 3*time.Second), repeat)
 	}
@@ -205,6 +210,8 @@ func (f *faults) drawWrite(r proxy.Request, which int, d, repeat time.Duration) 
 		return "lost response", proxy.LoseResponse(), repeat
 	case 2:
 		return "late", proxy.Late(d), repeat
+	case 7: // later than a pass may last
+		return "late", proxy.Late(3 * d), repeat
 	case 3:
 		return "stall", proxy.Stall(d), d + repeat
 	case 4:

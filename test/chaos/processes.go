@@ -53,16 +53,10 @@ func (p *process) keep() {
 	for {
 		<-p.now().Done()
 		p.ended()
-		for {
-			if p.isRetired() {
-				return
-			}
+		for again := true; again; again = p.run() != nil {
 			time.Sleep(200 * time.Millisecond)
 			if p.isRetired() {
 				return
-			}
-			if p.run() == nil {
-				break
 			}
 		}
 	}
@@ -72,6 +66,13 @@ func (p *process) now() *testenv.Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.current
+}
+
+// started is how often the process was started.
+func (p *process) started() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.starts
 }
 
 func (p *process) isRetired() bool {
@@ -93,20 +94,20 @@ func (p *process) pause(d time.Duration) error {
 	return nil
 }
 
-// retire says that the process is not to be started again when it ends.
-func (p *process) retire() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.retired = true
-}
-
-// stop asks the process to end, and returns when it has.
+// stop asks the process to end, and returns when it has, and when one that was being started meanwhile has.
 func (p *process) stop() error {
-	p.retire()
-	err := p.now().Stop()
-	<-p.done
-	// One that was being started meanwhile.
-	return errors.Join(err, p.now().Stop())
+	p.mu.Lock()
+	p.retired = true
+	p.mu.Unlock()
+	var errs []error
+	for {
+		errs = append(errs, p.now().Stop())
+		select {
+		case <-p.done:
+			return errors.Join(append(errs, p.now().Stop())...)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // operator is one with a connection through the proxy.

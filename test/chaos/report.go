@@ -54,10 +54,10 @@ func (r *Report) finish(run *run) {
 		r.Faults[i.Kind]++
 	}
 	for name, o := range run.operators {
-		r.Starts[name] = o.starts
+		r.Starts[name] = o.started()
 	}
 	for name, a := range run.agents {
-		r.Starts[name] = a.starts
+		r.Starts[name] = a.started()
 	}
 }
 

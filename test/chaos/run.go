@@ -305,7 +305,7 @@ func (r *run) verdict(ctx context.Context, report *Report) error {
 	if err != nil {
 		return err
 	}
-	state.Acknowledged = r.acknowledged
+	state.Acknowledged = r.reports()
 	if err := writeJSON(filepath.Join(r.Dir, "state.json"), state); err != nil {
 		return err
 	}

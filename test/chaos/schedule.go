@@ -34,16 +34,8 @@ func (r *run) storm(ctx context.Context, length time.Duration) error {
 	r.background(ctx, "torn watches", 4*time.Second, r.tearWatches)
 	r.background(ctx, "policy edits", 8*time.Second, r.editPolicy)
 	r.background(ctx, "partitions", 13*time.Second, r.partition)
-	for once := true; once || time.Since(start) < length/3-2*longerThanALease; once = false {
-		if err := r.within(ctx, "leader overlap", r.overlapLeaders); err != nil {
-			return err
-		}
-		if !pause(ctx, time.Now().Add(10*time.Second)) {
-			return ctx.Err()
-		}
-	}
-	if !pause(ctx, start.Add(length/3)) {
-		return ctx.Err()
+	if err := r.takeTurns(ctx, start.Add(length/3)); err != nil {
+		return err
 	}
 	r.say("both operators lead from now on")
 	for _, name := range r.operatorNames() {
@@ -53,18 +45,44 @@ func (r *run) storm(ctx context.Context, length time.Duration) error {
 	}
 	r.faults.set(deadly)
 	r.background(ctx, "quota", 30*time.Second, r.exceedQuota)
-	outages := []misfortune{{"apiserver killed", r.killAPIServer}, {"etcd killed", r.killEtcd}, {"etcd without space", r.fillEtcd}}
-	rounds := max(1, int(length/(2*time.Minute)))
-	n := rounds * len(outages)
-	for i := range n {
-		if !pause(ctx, start.Add(length/3+length*2/3*time.Duration(i+1)/time.Duration(n+1))) {
+	return r.suffer(ctx, start.Add(length/3), start.Add(length))
+}
+
+// takeTurns stops leaders until a time, at least one of them.
+func (r *run) takeTurns(ctx context.Context, until time.Time) error {
+	for {
+		if err := r.within(ctx, "leader overlap", r.overlapLeaders); err != nil {
+			return err
+		}
+		next := time.Now().Add(10 * time.Second)
+		if next.Add(longerThanALease).After(until) {
+			break
+		}
+		if !pause(ctx, next) {
 			return ctx.Err()
 		}
-		if err := r.within(ctx, outages[i%len(outages)].name, outages[i%len(outages)].do); err != nil {
+	}
+	if !pause(ctx, until) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// suffer has one outage after the other, evenly over the time: each kind at least once, and about every two minutes.
+func (r *run) suffer(ctx context.Context, from, until time.Time) error {
+	outages := []misfortune{{"apiserver killed", r.killAPIServer}, {"etcd killed", r.killEtcd}, {"etcd without space", r.fillEtcd}}
+	length := until.Sub(from)
+	n := len(outages) * max(1, int(length/(2*time.Minute)))
+	for i := range n {
+		if !pause(ctx, from.Add(length*time.Duration(i+1)/time.Duration(n+1))) {
+			return ctx.Err()
+		}
+		next := outages[i%len(outages)]
+		if err := r.within(ctx, next.name, next.do); err != nil {
 			return err
 		}
 	}
-	if !pause(ctx, start.Add(length)) {
+	if !pause(ctx, until) {
 		return ctx.Err()
 	}
 	return nil

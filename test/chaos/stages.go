@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +99,13 @@ func (r *run) acknowledge(p desk.Progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.acknowledged = append(r.acknowledged, judge.Acknowledged{Action: p.Action, ActionUID: p.ActionUID, ClaimID: p.ClaimID, Result: p.Result})
+}
+
+// reports are those that agents were told are stored.
+func (r *run) reports() []judge.Acknowledged {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.acknowledged)
 }
 
 // retry proposes again what failed for certain, most of the time.

@@ -86,6 +86,7 @@ type Desk struct {
 type working struct {
 	Progress
 	item Item
+	over bool // done, or its process is dead: whatever is told of it later is of the past
 }
 
 // Open starts a desk on the loopback interface. heard is told of each stage before the agent may go on.
@@ -145,7 +146,7 @@ func (d *Desk) InFlight(agent string) []Progress {
 	defer d.mu.Unlock()
 	var all []Progress
 	for _, w := range d.working {
-		if w.Stage != StageEnded && (agent == "" || w.Agent == agent) {
+		if !w.over && (agent == "" || w.Agent == agent) {
 			all = append(all, w.Progress)
 		}
 	}
@@ -159,7 +160,7 @@ func (d *Desk) Dead(agent string) {
 	defer d.mu.Unlock()
 	for _, w := range d.working {
 		if w.Agent == agent {
-			w.Stage = StageEnded
+			w.over = true
 		}
 	}
 }
@@ -200,8 +201,8 @@ func (d *Desk) tell(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d.mu.Lock()
-	if known := d.working[p.Work]; known != nil {
-		known.Progress = p
+	if known := d.working[p.Work]; known != nil && !known.over {
+		known.Progress, known.over = p, p.Stage == StageEnded
 	}
 	d.mu.Unlock()
 	d.heard(r.Context(), p)

@@ -1,0 +1,75 @@
+package desk
+
+import (
+	"context"
+	"slices"
+	"testing"
+)
+
+func open(t *testing.T, heard func(Progress)) (*Desk, Client) {
+	t.Helper()
+	d, err := Open(func(_ context.Context, p Progress) { heard(p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Shut() })
+	return d, Client{URL: d.URL(), Agent: "one"}
+}
+
+func inFlight(d *Desk, agent string) (works []string) {
+	for _, p := range d.InFlight(agent) {
+		works = append(works, p.Work+" "+string(p.Stage))
+	}
+	return works
+}
+
+func TestTheDeskKnowsWhoDoesWhat(t *testing.T) {
+	var heard []Progress
+	d, c := open(t, func(p Progress) { heard = append(heard, p) })
+	take := func(want string) {
+		t.Helper()
+		if item, found, err := c.Take(t.Context()); err != nil || item.Work != want || found != (want != "") {
+			t.Errorf("took %q, %t, %v; want %q", item.Work, found, err, want)
+		}
+	}
+	tell := func(work string, stage Stage) {
+		t.Helper()
+		if err := c.Tell(t.Context(), Progress{Work: work, Stage: stage, ActionUID: "uid-" + work}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(agent string, want ...string) {
+		t.Helper()
+		if got := inFlight(d, agent); !slices.Equal(got, want) {
+			t.Errorf("in flight of %q: %v, want %v", agent, got, want)
+		}
+	}
+	take("")
+	d.Add(Item{Work: "a"}, Item{Work: "b"})
+	take("a")
+	take("b")
+	expect("one", "a given", "b given")
+	expect("two")
+	tell("a", StageAdmitted)
+	expect("", "a admitted", "b given")
+	if len(heard) != 1 || heard[0].Work != "a" || heard[0].Agent != "one" {
+		t.Errorf("heard %+v", heard)
+	}
+	tell("b", StageEnded)
+	expect("one", "a admitted")
+	d.Dead("one")
+	expect("one")
+	tell("a", StageExecuted) // what a process said before it died, heard late
+	expect("one")
+	if p, _, found := d.Find(func(p Progress) bool { return p.ActionUID == "uid-a" }); !found || p.Stage != StageAdmitted {
+		t.Errorf("of a dead agent's work: %+v, %t", p, found)
+	}
+	d.Add(Item{Work: "c"})
+	d.Close()
+	d.Add(Item{Work: "d"})
+	if d.Waiting() != 1 || d.Given() != 2 {
+		t.Errorf("%d waiting, %d given", d.Waiting(), d.Given())
+	}
+	take("c")
+	take("")
+}
