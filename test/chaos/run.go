@@ -242,7 +242,7 @@ func (r *run) startAgents() (err error) {
 
 // unsettled is what has not ended: empty when all has.
 func (r *run) unsettled(ctx context.Context, namespace string) ([]string, error) {
-	var left []string
+	left := []string{}
 	if n := r.desk.Waiting(); n > 0 {
 		left = append(left, fmt.Sprintf("%d pieces of work that nobody took", n))
 	}
@@ -281,7 +281,7 @@ func (r *run) settle(ctx context.Context) []string {
 	if err := r.proxy.Drain(ctx); err != nil {
 		r.fail(err)
 	}
-	var left []string
+	left := []string{}
 	err := wait.PollUntilContextTimeout(ctx, time.Second, settleTime, true, func(ctx context.Context) (bool, error) {
 		now, err := r.unsettled(ctx, r.namespace)
 		if err == nil {
@@ -291,7 +291,7 @@ func (r *run) settle(ctx context.Context) []string {
 	})
 	if err == nil {
 		r.say("everything has settled")
-		return nil
+		return left
 	}
 	for _, l := range left {
 		r.say("not settled: %s", l)

@@ -16,6 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// restartTimeout is how long one of them may take to start again.
+const restartTimeout = 2 * time.Minute
+
 // KillAPIServer kills kube-apiserver (SIGKILL) and returns when it is gone. The function starts it again at the address it
 // had and returns when it is ready.
 func (e *Environment) KillAPIServer(ctx context.Context) (start func(context.Context) error, err error) {
@@ -27,6 +30,8 @@ func (e *Environment) KillAPIServer(ctx context.Context) (start func(context.Con
 		// What the last start made of its configuration would be added to it.
 		//lint:ignore SA1019 deprecated for setting arguments
 		apiserver.Args = nil
+		// Whoever kills it has other processes that are busy with having lost it.
+		apiserver.StartTimeout = restartTimeout
 		if err := apiserver.Start(); err != nil {
 			return fmt.Errorf("starting kube-apiserver: %w", err)
 		}
@@ -44,7 +49,7 @@ func (e *Environment) KillEtcd(ctx context.Context) (start func(context.Context)
 	return func(ctx context.Context) error {
 		etcd := e.envtest.ControlPlane.Etcd
 		//lint:ignore SA1019 deprecated for setting arguments
-		etcd.Args = nil
+		etcd.Args, etcd.StartTimeout = nil, restartTimeout
 		if err := etcd.Start(); err != nil {
 			return fmt.Errorf("starting etcd: %w", err)
 		}

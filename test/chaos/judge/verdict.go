@@ -71,10 +71,11 @@ func Judge(s State, injections []Injection) Verdict {
 		id := idOf(e.EffectKey, e.ActionUID, e.Attempt)
 		executions[id] = append(executions[id], e)
 	}
-	v.Duplicates = slices.Concat(twice(ordered, executions), perKey(ordered, executions), unadmitted(all, s.Executions))
-	v.Lost = slices.Concat(unfinished(s), misreported(s), unacknowledged(s), unaccounted(all, s.Executions))
-	v.WrongFailed = wrongFailed(ordered, executions)
-	v.Chain = chain(s)
+	v.Duplicates = findings(twice(ordered, executions), perKey(ordered, executions), unadmitted(all, s.Executions))
+	v.Lost = findings(unfinished(s), misreported(s), unacknowledged(s), unaccounted(all, s.Executions))
+	v.WrongFailed = findings(wrongFailed(ordered, executions))
+	v.Chain = findings(chain(s))
+	v.Unexplained = findings()
 	for _, a := range ordered {
 		if !a.ambiguous {
 			continue
@@ -89,6 +90,11 @@ func Judge(s State, injections []Injection) Verdict {
 		v.Explained[kind]++
 	}
 	return v
+}
+
+// findings is a list of all of them: an empty one is [] for programs, and not null.
+func findings(lists ...[]Finding) []Finding {
+	return append([]Finding{}, slices.Concat(lists...)...)
 }
 
 func (a *attempt) finding(rule, format string, args ...any) Finding {

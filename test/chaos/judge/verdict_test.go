@@ -20,6 +20,13 @@ func TestAHealthyRun(t *testing.T) {
 	if !v.OK() {
 		t.Errorf("found %+v", v.Findings())
 	}
+	for name, found := range map[string][]Finding{
+		"duplicates": v.Duplicates, "lost": v.Lost, "wrongFailed": v.WrongFailed, "chain": v.Chain, "unexplained": v.Unexplained,
+	} {
+		if found == nil {
+			t.Errorf("%s is null, and not empty", name)
+		}
+	}
 	if v.Ambiguous != 2 || v.Explained["kill"] != 1 || v.Explained["lost-answer"] != 1 {
 		t.Errorf("%d ambiguous, explained by %v", v.Ambiguous, v.Explained)
 	}
