@@ -43,7 +43,7 @@ func (r *result) figuresOf(operator string) map[string]spread {
 	}
 	for _, v := range r.Visits {
 		if v.Operator == operator {
-			add(max(v.Idle.Peak, v.Busy.Peak), "memory_mb.%d", v.Existing)
+			add(v.Busy.Peak, "memory_mb.%d", v.Existing)
 		}
 	}
 	for _, x := range r.Restarts {

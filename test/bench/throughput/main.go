@@ -56,6 +56,7 @@ func command(ctx context.Context, args []string) error {
 	if err := measure(ctx, o, r); err != nil {
 		return err
 	}
+	r.Ended = time.Now().UTC()
 	r.conclude()
 	show(os.Stdout, r)
 	if o.out != "" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -41,8 +42,13 @@ type machine struct {
 }
 
 func newResult(o options) *result {
+	var operators []binary
+	for _, b := range o.operators {
+		b.Path = filepath.Base(b.Path) // where it lies on this machine says nothing to anybody else
+		operators = append(operators, b)
+	}
 	return &result{
-		Started: time.Now().UTC(), Machine: thisMachine(), Operators: o.operators,
+		Started: time.Now().UTC(), Machine: thisMachine(), Operators: operators,
 		WarmSeconds: o.phases.warm.Seconds(), WindowSeconds: o.phases.window.Seconds(),
 	}
 }
@@ -85,11 +91,6 @@ func loadAverage() float64 {
 		return -1
 	}
 	return average
-}
-
-// record writes what docs/benchmarks.md shows, and notes in the ranges what was found.
-func (r *result) record(dir, path string, spec *ranges) error {
-	return nil
 }
 
 func (r *result) write(path string) error {

@@ -48,8 +48,28 @@ func across(blocks []block, of func(block) float64) spread {
 // show prints a run for people.
 func show(out io.Writer, r *result) {
 	order, all := groups(r.Blocks)
-	fmt.Fprintf(out, "\nAn action has %d bytes. Load average before the run: %.2f on %d processors.\n\n", r.ActionBytes, r.Machine.LoadBefore, r.Machine.Processors)
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(out, "\nLoad average before the run: %.2f on %d processors.\n", r.Machine.LoadBefore, r.Machine.Processors)
+	if len(order) > 0 {
+		showBlocks(out, order, all, r.ActionBytes)
+		showProcessor(out, order, all)
+		showRequests(out, order, all)
+		showTurns(out, r, order, all)
+	}
+	showVisits(out, r.Visits)
+	showRestarts(out, r.Restarts)
+	for _, t := range r.Kernel {
+		fmt.Fprintf(out, "\nThe kernel alone, %s: %d ns, %d allocations, %d bytes.\n", t.Name, t.NsPerOp, t.AllocsPerOp, t.BytesPerOp)
+	}
+}
+
+// numbersRight is a table whose columns are numbers.
+func numbersRight(out io.Writer) *tabwriter.Writer {
+	return tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+}
+
+func showBlocks(out io.Writer, order []group, all map[group][]block, size int) {
+	fmt.Fprintf(out, "An action and a raw create have %d bytes.\n\n", size)
+	t := numbersRight(out)
 	fmt.Fprintln(t, "operator\texisting\tload\tclients\tper second\t+-\tto floor\t+-\tp50 ms\tp99 ms\tadmitted p50\tp99\tto floor\t")
 	for _, g := range order {
 		blocks := all[g]
@@ -68,14 +88,74 @@ func show(out io.Writer, r *result) {
 			across(blocks, func(b block) float64 { return b.AdmittedToFloor }).Mean)
 	}
 	t.Flush()
-	showProcessor(out, order, all)
-	showRequests(out, order, all)
+}
+
+// showTurns compares every operator with the first one, block by block of the same repetition: what both have in common, the
+// state of the machine at that time above all, is left out.
+func showTurns(out io.Writer, r *result, order []group, all map[group][]block) {
+	if len(r.Operators) < 2 {
+		return
+	}
+	first := r.Operators[0].Name
+	fmt.Fprintf(out, "\nBy those of %s in the same repetition; above 1 is more:\n\n", first)
+	t := numbersRight(out)
+	fmt.Fprintln(t, "operator\texisting\tload\tclients\tper second\t+-\tto floor\t+-\tp50\tadmitted p50\tprocessor\t")
+	for _, g := range order {
+		if g.operator == first || g.load == floorLoad {
+			continue
+		}
+		other := all[group{operator: first, existing: g.existing, load: g.load, clients: g.clients}]
+		by := func(of func(block) float64) spread {
+			var ratios []float64
+			for _, b := range all[g] {
+				for _, o := range other {
+					if o.Repetition == b.Repetition {
+						ratios = append(ratios, of(b)/of(o))
+					}
+				}
+			}
+			return spreadOf(ratios)
+		}
+		rate, ratio := by(func(b block) float64 { return b.PerSecond }), by(func(b block) float64 { return b.ToFloor })
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", g.operator, g.existing, g.load, g.clients,
+			rate.Mean, rate.StdDev, ratio.Mean, ratio.StdDev,
+			by(func(b block) float64 { return b.Whole.P50 }).Mean,
+			by(func(b block) float64 { return b.Admitted.P50 }).Mean,
+			by(func(b block) float64 { return b.Cost.ofCluster() }).Mean)
+	}
+	t.Flush()
+}
+
+func showVisits(out io.Writer, visits []visit) {
+	if len(visits) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nThe operator itself:\n\n")
+	t := numbersRight(out)
+	fmt.Fprintln(t, "operator\texisting\tready after s\tcalm after s\tprocessor s until then\tidle MB\tbusy MB\tpeak MB\t")
+	for _, v := range visits {
+		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.0f\t%.0f\t%.0f\t\n", v.Operator, v.Existing, v.ReadySeconds, v.CalmSeconds, v.CalmProcessorSeconds, v.Idle.Resident, v.Busy.Resident, v.Busy.Peak)
+	}
+	t.Flush()
+}
+
+func showRestarts(out io.Writer, restarts []restart) {
+	if len(restarts) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nAdmitted actions that an operator takes up:\n\n")
+	t := numbersRight(out)
+	fmt.Fprintln(t, "operator\tin flight\treported\tready after s\treported within s\tsettled within s\tpeak MB\t")
+	for _, x := range restarts {
+		fmt.Fprintf(t, "%s\t%d\t%s the start\t%.1f\t%.1f\t%.1f\t%.0f\t\n", x.Operator, x.InFlight, x.Reported, x.ReadySeconds, x.ReportedSeconds, x.SettledSeconds, x.Memory.Peak)
+	}
+	t.Flush()
 }
 
 // showProcessor prints milliseconds of processor time an operation.
 func showProcessor(out io.Writer, order []group, all map[group][]block) {
 	fmt.Fprintf(out, "\nMilliseconds of processor time for each operation:\n\n")
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	t := numbersRight(out)
 	names := []string{"operator", "kube-apiserver", "etcd", "clients"}
 	fmt.Fprintf(t, "operator\texisting\tload\tclients\t%s\tall\t\n", strings.Join(names, "\t"))
 	for _, g := range order {
@@ -91,11 +171,14 @@ func showProcessor(out io.Writer, order []group, all map[group][]block) {
 	t.Flush()
 }
 
-// showRequests prints requests for each operation, one line for each kind of request and a column for each block.
+// showRequests prints requests for each action, one line for each kind of request and a column for each kind of block. What
+// exists before makes no difference that is worth columns of its own; it is in the JSON.
 func showRequests(out io.Writer, order []group, all map[group][]block) {
 	for _, operator := range operatorsOf(order) {
 		for _, who := range []string{others, "agents", "approver"} {
-			columns := slices.DeleteFunc(slices.Clone(order), func(g group) bool { return g.operator != operator || g.load == floorLoad })
+			columns := slices.DeleteFunc(slices.Clone(order), func(g group) bool {
+				return g.operator != operator || g.load == floorLoad || g.existing != order[0].existing
+			})
 			kinds := map[string]bool{}
 			for _, g := range columns {
 				for _, b := range all[g] {
@@ -112,7 +195,7 @@ func showRequests(out io.Writer, order []group, all map[group][]block) {
 			t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 			fmt.Fprint(t, "\t")
 			for _, g := range columns {
-				fmt.Fprintf(t, "%s %d/%d\t", g.load, g.clients, g.existing)
+				fmt.Fprintf(t, "%s %d\t", g.load, g.clients)
 			}
 			fmt.Fprintln(t)
 			for _, kind := range slices.Sorted(maps.Keys(kinds)) {

@@ -68,6 +68,9 @@ type visit struct {
 	Repetition int    `json:"repetition"`
 	// ReadySeconds is from the start of the process until it is ready.
 	ReadySeconds float64 `json:"readySeconds"`
+	// CalmSeconds is from then until it has taken up what exists, and CalmProcessorSeconds what that took of a processor.
+	CalmSeconds          float64 `json:"calmSeconds"`
+	CalmProcessorSeconds float64 `json:"calmProcessorSeconds"`
 	// Idle is the operator's memory before it had anything to do, Busy that after all blocks.
 	Idle memory `json:"idle"`
 	Busy memory `json:"busy"`
@@ -135,6 +138,12 @@ func (s *scene) visit(ctx context.Context, at place, o options, r *result) error
 		return err
 	}
 	v.ReadySeconds = ready.Seconds()
+	began := time.Now()
+	used, err := s.calm(ctx)
+	if err != nil {
+		return err
+	}
+	v.CalmSeconds, v.CalmProcessorSeconds = time.Since(began).Seconds(), used.Seconds()
 	if v.Idle, err = memoryOf(s.operator.PID()); err != nil {
 		return err
 	}
@@ -156,6 +165,29 @@ func (s *scene) visit(ctx context.Context, at place, o options, r *result) error
 	}
 	r.Visits = append(r.Visits, v)
 	return s.stop()
+}
+
+// calm returns when the operator has nothing to do any more, and the processor time of it until then. What exists is looked
+// at once after a start; what is measured here is what comes after that.
+func (s *scene) calm(ctx context.Context) (time.Duration, error) {
+	const quiet, seconds = 100 * time.Millisecond, 3
+	ctx, cancel := context.WithTimeout(ctx, 5*patience)
+	defer cancel()
+	used, err := processorTime(s.operator.PID())
+	for n := 0; n < seconds && err == nil; {
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("the operator does not calm down: %w", ctx.Err())
+		case <-time.After(time.Second):
+		}
+		before := used
+		if used, err = processorTime(s.operator.PID()); used-before < quiet {
+			n++
+			continue
+		}
+		n = 0
+	}
+	return used, err
 }
 
 // loadsAt leaves the SDK to the emptiest cluster: what its agents ask beyond the others does not depend on what exists.

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+// record writes what docs/benchmarks.md shows into a directory, and notes in the ranges what was found. The ranges themselves
+// stay as a person wrote them.
+func (r *result) record(dir, path string, spec *ranges) error {
+	if len(r.Operators) != 1 {
+		return errors.New("what is recorded is of one operator; this run measured several")
+	}
+	if err := r.write(filepath.Join(dir, "results.json")); err != nil {
+		return err
+	}
+	if len(r.Blocks) > 0 {
+		for name, c := range r.charts() {
+			text, err := c.svg()
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(dir, name+".svg"), text, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	spec.note(r.Figures[r.Operators[0].Name])
+	return spec.write(path)
+}
+
+// note keeps what was found of each figure that was measured.
+func (r *ranges) note(figures map[string]spread) {
+	for i, b := range r.Figures {
+		if s, measured := figures[b.Name]; measured {
+			r.Figures[i].Recorded = s.rounded()
+		}
+	}
+}
+
+// rounded is fit to be read, and to be compared with a later one.
+func (s spread) rounded() *spread {
+	digits := func(v float64) float64 {
+		var rounded float64
+		_, _ = fmt.Sscanf(fmt.Sprintf("%.3g", v), "%g", &rounded) // what was printed can be read
+		return rounded
+	}
+	return &spread{Mean: digits(s.Mean), StdDev: digits(s.StdDev), Min: digits(s.Min), Max: digits(s.Max), N: s.N}
+}
+
+const rangesHead = `# Between what the mean of each figure has to be for ` + "`make bench`" + ` to pass. docs/benchmarks.md explains the figures. A person
+# writes min and max; recorded is what a full run on a quiet machine found, written by ` + "`make bench ARGS=\"--record docs/benchmarks\"`" + `.
+`
+
+func (r *ranges) write(path string) error {
+	text, err := yaml.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append([]byte(rangesHead), text...), 0o644)
+}
