@@ -138,24 +138,24 @@ func (s ActionState) Terminal() bool {
 	return false
 }
 
-// ActionStatus is what the operator concluded.
+// ActionStatus is what the operator concluded. What is said of one field stands at that field: the apiserver looks up a field
+// of a large object anew each time a rule names it.
 //
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.actionHash) || (has(self.actionHash) && self.actionHash == oldSelf.actionHash)",message="actionHash is written once"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.firstSeq) || (has(self.firstSeq) && self.firstSeq == oldSelf.firstSeq)",message="firstSeq is written once"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approval) || (has(self.approval) && self.approval.required == oldSelf.approval.required && self.approval.requestTime == oldSelf.approval.requestTime && self.approval.expirationTime == oldSelf.approval.expirationTime)",message="what people were asked is written once"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.effect) || (has(self.effect) && self.effect.key == oldSelf.effect.key && self.effect.name == oldSelf.effect.name && (!has(oldSelf.effect.attempt) || (has(self.effect.attempt) && self.effect.attempt == oldSelf.effect.attempt)))",message="the effect is written once"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.execution) || (has(self.execution) && self.execution == oldSelf.execution)",message="an Action is admitted once: execution never changes"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.actionHash) || has(self.actionHash)",message="actionHash is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.firstSeq) || has(self.firstSeq)",message="firstSeq is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.approval) || has(self.approval)",message="what people were asked is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.effect) || has(self.effect)",message="the effect is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.receiptRef) || has(self.receiptRef)",message="receiptRef is written once"
 // +kubebuilder:validation:XValidation:rule="has(self.execution) == (self.state in ['Admitted','Committed','Failed','Ambiguous','Observed'])",message="execution is present exactly from Admitted on"
-// +kubebuilder:validation:XValidation:rule="!(oldSelf.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']) || self.state == oldSelf.state",message="a terminal state never changes"
-// +kubebuilder:validation:XValidation:rule="!(oldSelf.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']) || (has(self.reason) == has(oldSelf.reason) && (!has(self.reason) || self.reason == oldSelf.reason))",message="the reason of a terminal state never changes"
-// +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Admitted' || self.state in ['Admitted','Committed','Failed','Ambiguous','Observed']",message="an admitted Action ends Committed, Failed, Ambiguous or Observed"
-// +kubebuilder:validation:XValidation:rule="oldSelf.state in ['Admitted','Committed','Failed','Ambiguous','Observed'] || !(self.state in ['Committed','Failed','Ambiguous','Observed'])",message="only an admitted Action has an outcome"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.receiptRef) || (has(self.receiptRef) && self.receiptRef == oldSelf.receiptRef)",message="receiptRef is written once"
 // +kubebuilder:validation:XValidation:rule="!has(self.receiptRef) || self.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']",message="only a finished Action has a receipt"
+// +kubebuilder:validation:XValidation:rule="!(oldSelf.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']) || (has(self.reason) == has(oldSelf.reason) && (!has(self.reason) || self.reason == oldSelf.reason))",message="the reason of a terminal state never changes"
 type ActionStatus struct {
 	// state is the one word for people and selectors. Conditions carry the rest.
 	// +optional
 	// +kubebuilder:default=Pending
+	// +kubebuilder:validation:XValidation:rule="!(oldSelf in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']) || self == oldSelf",message="a terminal state never changes"
+	// +kubebuilder:validation:XValidation:rule="oldSelf != 'Admitted' || self in ['Admitted','Committed','Failed','Ambiguous','Observed']",message="an admitted Action ends Committed, Failed, Ambiguous or Observed"
+	// +kubebuilder:validation:XValidation:rule="oldSelf in ['Admitted','Committed','Failed','Ambiguous','Observed'] || !(self in ['Committed','Failed','Ambiguous','Observed'])",message="only an admitted Action has an outcome"
 	State ActionState `json:"state,omitempty"`
 	// reason is a machine word of a closed list: why it is in this state.
 	// +optional
@@ -174,10 +174,12 @@ type ActionStatus struct {
 	// firstSeq is a seq of the chain not above its head when this status was first written: the receipt of this Action is
 	// never before it. Written once.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="firstSeq is written once"
 	FirstSeq *int64 `json:"firstSeq,omitempty"`
 	// actionHash of the canonical action: what an approval binds to.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="actionHash is written once"
 	ActionHash string `json:"actionHash,omitempty"`
 	// decision of the policy: Allow, RequireApproval or Deny.
 	// +optional
@@ -205,9 +207,11 @@ type ActionStatus struct {
 	RulesHash string `json:"rulesHash,omitempty"`
 	// effect is the logical effect this Action wants to cause. Absent: its policy names none.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.key == oldSelf.key && self.name == oldSelf.name && (!has(oldSelf.attempt) || (has(self.attempt) && self.attempt == oldSelf.attempt))",message="the effect is written once"
 	Effect *ActionEffect `json:"effect,omitempty"`
 	// approval is what people are asked. Pinned once.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.required == oldSelf.required && self.requestTime == oldSelf.requestTime && self.expirationTime == oldSelf.expirationTime",message="what people were asked is written once"
 	Approval *ActionApproval `json:"approval,omitempty"`
 	// expirationTime is when the wait of the present state ends: of people's answer, of a Claim, or of the lease.
 	// +optional
@@ -220,9 +224,11 @@ type ActionStatus struct {
 	ClaimExpirationTime *metav1.MicroTime `json:"claimExpirationTime,omitempty"`
 	// execution is who may execute. Written once, by the write that admits.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an Action is admitted once: execution never changes"
 	Execution *ActionExecution `json:"execution,omitempty"`
 	// receiptRef is the proof. Present: the Action is finished.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="receiptRef is written once"
 	ReceiptRef *ReceiptReference `json:"receiptRef,omitempty"`
 	// finishTime is when the terminal state was written.
 	// +optional
