@@ -30,7 +30,7 @@ func TestLedgerChain(t *testing.T) {
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	SetDefaultEventuallyTimeout(20 * time.Second)
+	SetDefaultEventuallyTimeout(time.Minute)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	var err error
 	env, err = testenv.Start(ctx, testenv.Options{})

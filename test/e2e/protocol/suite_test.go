@@ -32,7 +32,7 @@ func TestProtocol(t *testing.T) {
 }
 
 var _ = BeforeSuite(func() {
-	SetDefaultEventuallyTimeout(20 * time.Second)
+	SetDefaultEventuallyTimeout(time.Minute)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(GinkgoWriter), textlogger.Verbosity(2))))
 
@@ -53,7 +53,7 @@ func startOperator(o controllers.Options) *testenv.Operator {
 		o.Clock = clock
 	}
 	started, err := env.StartOperator(func(cfg *rest.Config) (testenv.Runnable, error) {
-		cfg.QPS, cfg.Burst = 500, 1000
+		cfg.QPS = -1
 		return controllers.New(cfg, o)
 	})
 	Expect(err).NotTo(HaveOccurred())
