@@ -10,7 +10,7 @@ import (
 	"ctrlrun.dev/operator/kernel/explore"
 )
 
-// row is a fault as docs/design.md lists it.
+// row is a fault as docs/assurance.md lists it.
 func (f fault) row() string {
 	if f.test != "" {
 		return fmt.Sprintf("| %s | `%s` of `%s` |", f.name, f.test, f.pkg)
@@ -26,7 +26,7 @@ func TestEveryFaultIsListed(t *testing.T) {
 		want = append(want, f.row())
 	}
 	if expected := strings.Join(want, "\n"); table != expected {
-		t.Errorf("the table of faults in docs/design.md is to be:\n%s", expected)
+		t.Errorf("the table of faults in docs/assurance.md is to be:\n%s", expected)
 	}
 }
 
@@ -45,17 +45,17 @@ func TestEveryScenarioIsListed(t *testing.T) {
 	}
 }
 
-// documented is a table of docs/design.md.
+// documented is a table of docs/assurance.md.
 func documented(t *testing.T, head string) string {
 	t.Helper()
-	source, err := os.ReadFile(filepath.Join("..", "..", "docs", "design.md"))
+	source, err := os.ReadFile(filepath.Join("..", "..", "docs", "assurance.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, after, found := strings.Cut(string(source), head)
 	table, _, ended := strings.Cut(after, "\n\n")
 	if !found || !ended {
-		t.Fatalf("docs/design.md has no table %q", head)
+		t.Fatalf("docs/assurance.md has no table %q", head)
 	}
 	return table
 }
