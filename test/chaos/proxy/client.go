@@ -53,16 +53,13 @@ func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// track knows the open connections, and resets new ones while the client is partitioned.
+// track knows the open connections. One that is opened during a partition is reset with its first request.
 func (c *client) track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		c.mu.Lock()
 		c.open[conn] = struct{}{}
 		c.mu.Unlock()
-		if c.proxy.partitioned(c.name) {
-			reset(conn)
-		}
 	case http.StateClosed, http.StateHijacked:
 		c.mu.Lock()
 		delete(c.open, conn)
@@ -285,11 +282,8 @@ func refuse(w http.ResponseWriter, x *exchange) {
 	const why = "refused by a fault injection"
 	seconds := int(x.fault.delay / time.Second)
 	resource := schema.GroupResource{Group: x.Group, Resource: x.Resource}
-	refusal := apierrors.NewGenericServerResponse(x.fault.status, x.Verb, resource, x.Name, why, seconds, false)
-	if x.fault.status == http.StatusConflict {
-		refusal = apierrors.NewConflict(resource, x.Name, errors.New(why))
-	}
-	status := refusal.Status()
+	// The verb is not HTTP's: of a POST, 409 would say that the object exists already.
+	status := apierrors.NewGenericServerResponse(x.fault.status, x.Verb, resource, x.Name, why, seconds, false).Status()
 	status.Kind, status.APIVersion = "Status", "v1"
 	body, err := json.Marshal(status)
 	if err != nil {

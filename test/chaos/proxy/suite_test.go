@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2/textlogger"
@@ -130,6 +131,13 @@ func noStatus(err error) {
 	GinkgoHelper()
 	Expect(err).To(HaveOccurred())
 	Expect(apierrors.ReasonForError(err)).To(Equal(metav1.StatusReasonUnknown), "%v", err)
+}
+
+// wasReset expects an error by which a connection was reset, and not just closed.
+func wasReset(err error) {
+	GinkgoHelper()
+	noStatus(err)
+	Expect(utilnet.IsConnectionReset(err)).To(BeTrue(), "%v", err)
 }
 
 // heard keeps what After was told.

@@ -3,13 +3,17 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
@@ -105,6 +109,19 @@ var _ = Describe("a watch", func() {
 		},
 		Entry("cut", Cut(time.Second), KindCut),
 		Entry("torn", Tear(time.Second), KindTear),
+	)
+
+	DescribeTable("ends as if its time were over, or by a reset",
+		func(ctx context.Context, f Fault, how types.GomegaMatcher) {
+			s := newSetting(ctx, once(watchConfigMaps, f))
+			response, err := http.Get(s.config.Host + "/api/v1/namespaces/" + s.ns + "/configmaps?watch=1")
+			Expect(err).NotTo(HaveOccurred())
+			defer func() { _ = response.Body.Close() }()
+			_, err = io.Copy(io.Discard, response.Body)
+			Expect(err).To(how)
+		},
+		Entry("cut", Cut(50*time.Millisecond), Not(HaveOccurred())),
+		Entry("torn", Tear(50*time.Millisecond), MatchError(utilnet.IsConnectionReset, "a reset")),
 	)
 
 	DescribeTable("that ended is taken up again by an informer, which misses nothing",
