@@ -23,8 +23,8 @@ const (
 	rough mood = "rough"
 	// deadly: operators are killed and stopped at their writes, too.
 	deadly mood = "deadly"
-	// lethal: they are killed and stopped, and no request fails.
-	lethal mood = "lethal"
+	// crashing: they are killed and stopped, and no request fails.
+	crashing mood = "crashing"
 )
 
 // faults decides what goes wrong with each request. It is the Injector of the proxy.
@@ -72,19 +72,19 @@ func (f *faults) Inject(_ context.Context, r proxy.Request) proxy.Fault {
 	}
 	op := f.operators[r.Client]
 	switch {
-	case op == nil && m == lethal:
+	case op == nil && m == crashing:
 		return proxy.Forward()
 	case op == nil:
 		return f.toSpeaker(r)
 	case r.Write() && r.Namespace == f.namespace:
 		f.wrote(r.Client)
 	}
-	if (m == deadly || m == lethal) && r.Write() && r.Namespace == f.namespace {
+	if (m == deadly || m == crashing) && r.Write() && r.Namespace == f.namespace {
 		if c, found := f.crashes.take(r.Point); found {
 			return f.crash(op, r, c)
 		}
 	}
-	if m == lethal {
+	if m == crashing {
 		return proxy.Forward()
 	}
 	if f.giveUp(r) {

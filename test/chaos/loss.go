@@ -51,7 +51,7 @@ func (r *run) loseRecords(ctx context.Context, report *Report) error {
 		lost = append(lost, a)
 	}
 	r.namespace = ns
-	r.faults.set(lethal)
+	r.faults.set(crashing)
 	if err := r.eraseEffects(ctx, lost); err != nil {
 		return err
 	}

@@ -29,8 +29,9 @@ func idOf(key, actionUID string, number int64) attemptID {
 // attempt is what is on record about one attempt.
 type attempt struct {
 	id attemptID
-	// admitted are the Actions that were admitted for it.
-	admitted []admission
+	// admitted are the Actions that were admitted for it, the first of them since.
+	admitted      []admission
+	admittedSince time.Time
 	// action, actionUID and work of the last of them, or of its holder.
 	action, actionUID, work string
 
@@ -75,7 +76,8 @@ func attempts(s State) map[attemptID]*attempt {
 			key, number = a.Status.Effect.Key, a.Status.Effect.Attempt
 		}
 		at := get(idOf(key, string(a.UID), number))
-		at.admit(admission{action: a.Name, uid: string(a.UID), token: a.Status.Execution.Token, claimID: a.Status.Execution.ClaimID})
+		at.admit(admission{action: a.Name, uid: string(a.UID), token: a.Status.Execution.Token, claimID: a.Status.Execution.ClaimID},
+			a.Status.Execution.AdmissionTime.Time)
 	}
 	for i := range s.Receipts {
 		if d, err := receipt.Parse(records.Entry(&s.Receipts[i])); err == nil {
@@ -91,7 +93,10 @@ func attempts(s State) map[attemptID]*attempt {
 	return all
 }
 
-func (a *attempt) admit(new admission) {
+func (a *attempt) admit(new admission, since time.Time) {
+	if a.admittedSince.IsZero() || since.Before(a.admittedSince) {
+		a.admittedSince = since
+	}
 	if !slices.ContainsFunc(a.admitted, func(known admission) bool { return known.uid == new.uid }) {
 		a.admitted = append(a.admitted, new)
 	}
@@ -111,7 +116,7 @@ func learnReceipt(get func(attemptID) *attempt, d receipt.Document) {
 	}
 	at := get(idOf(d.EffectKey, d.ActionUID, d.Attempt))
 	if ended {
-		at.admit(admission{action: d.ActionName, uid: d.ActionUID, token: d.Token, claimID: d.ClaimID})
+		at.admit(admission{action: d.ActionName, uid: d.ActionUID, token: d.Token, claimID: d.ClaimID}, d.AdmittedTime)
 	}
 	switch d.Result {
 	case decision.Committed:

@@ -284,14 +284,13 @@ func explain(namespace string, a attempt, injections []Injection) (kind, why str
 		if i.Time.After(a.since) || a.cause == "" || !slices.Contains(i.Causes, a.cause) {
 			continue
 		}
-		if a.cause != v1alpha1.CauseLeaseLapsed {
+		switch {
+		case a.cause != v1alpha1.CauseLeaseLapsed, i.HoldUp == Forever:
 			return i.Kind, ""
-		}
-		if i.HoldUp > most {
+		case i.Time.Add(i.HoldUp).Before(a.admittedSince):
+			continue // it was over before there was a lease
+		case i.HoldUp > most:
 			kind, most = i.Kind, i.HoldUp
-		}
-		if i.HoldUp == Forever {
-			return i.Kind, ""
 		}
 		heldUp += i.HoldUp
 	}

@@ -140,6 +140,8 @@ func TestWhatExplains(t *testing.T) {
 		"the name":                      {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: enough}}, "late"},
 		"several together":              {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: 4 * time.Second}, {Time: before, Kind: "refuse", Action: "c.1", Causes: lapse, HoldUp: 6 * time.Second}}, "refuse"},
 		"the first that is set decides": {[]Injection{{Time: before, Kind: "late", Work: "work-uid-2", Action: "c.1", Causes: lapse, HoldUp: enough}}, ""},
+		"over before the lease began":   {[]Injection{{Time: noon.Add(-enough - time.Second), Kind: "late", Action: "c.1", Causes: lapse, HoldUp: enough}}, ""},
+		"killed before the lease began": {[]Injection{{Time: noon.Add(-time.Hour), Kind: "kill", Action: "c.1", Causes: lapse, HoldUp: Forever}}, "kill"},
 		"several, but too short":        {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: 4 * time.Second}, {Time: before, Kind: "refuse", Action: "c.1", Causes: lapse, HoldUp: 5 * time.Second}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
