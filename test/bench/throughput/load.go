@@ -39,7 +39,8 @@ type load struct {
 func closedLoop[C client](ctx context.Context, clients []C, p phases) (load, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &window{from: time.Now().Add(p.warm), to: time.Now().Add(p.warm + p.window), least: len(clients)}
+	from := time.Now().Add(p.warm)
+	w := &window{from: from, to: from.Add(p.window), least: len(clients)}
 	errs := make([]error, len(clients))
 	var group sync.WaitGroup
 	for i := range clients {

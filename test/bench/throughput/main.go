@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -38,7 +39,7 @@ func command(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	o, err := parse(args, root)
+	o, err := parse(args, root, os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
 	}
@@ -96,13 +97,15 @@ type options struct {
 // some of the sections are measured.
 func (o options) measures(section string) bool { return slices.Contains(o.sections, section) }
 
-func parse(args []string, root string) (options, error) {
+// parse reads the flags; help and what is wrong with them goes to out.
+func parse(args []string, root string, out io.Writer) (options, error) {
 	o := options{
 		clients: []int{1, 16, 64}, existing: []int{0, 10_000, 50_000}, inFlight: 5_000,
 		loads: []string{allowLoad, approveLoad, sdkLoad}, repetitions: 3, phases: phases{warm: time.Second, window: 6 * time.Second},
 		sections: []string{governedSection, restartSection, kernelSection},
 	}
 	f := flag.NewFlagSet("throughput", flag.ContinueOnError)
+	f.SetOutput(out)
 	f.BoolFunc("quick", "one short repetition on an empty cluster, a minute or two; what is given after it wins", func(string) error {
 		o.repetitions, o.phases, o.existing, o.inFlight = 1, phases{warm: time.Second, window: 3 * time.Second}, []int{0}, 200
 		o.loads = []string{allowLoad, approveLoad}
@@ -123,7 +126,7 @@ func parse(args []string, root string) (options, error) {
 	f.DurationVar(&o.phases.window, "window", o.phases.window, "how long each block is measured")
 	f.StringVar(&o.profiles, "profiles", "", "a `directory` for CPU profiles of kube-apiserver, one for each governed block")
 	f.StringVar(&o.out, "out", "", "a `file` for everything that was found, as JSON")
-	f.StringVar(&o.ranges, "ranges", filepath.Join(root, "docs", "benchmarks", "ranges.yaml"), "the `file` of the ranges that figures have to be in")
+	f.StringVar(&o.ranges, "ranges", "", "the `file` of the ranges that figures have to be in (default docs/benchmarks/ranges.yaml)")
 	f.StringVar(&o.record, "record", "", "write results, curves and what was found of each range to this `directory` instead of checking the ranges")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -133,6 +136,9 @@ func parse(args []string, root string) (options, error) {
 		return o, fmt.Errorf("%q is no flag: what runs is said by flags alone", f.Arg(0))
 	case o.repetitions < 1, o.inFlight < 1, o.phases.window <= 0, o.phases.warm < 0:
 		return o, errors.New("repetitions, in-flight and window have to be above 0")
+	}
+	if o.ranges == "" {
+		o.ranges = filepath.Join(root, "docs", "benchmarks", "ranges.yaml")
 	}
 	if len(o.operators) == 0 {
 		b, err := parseBinary(filepath.Join(root, "bin", "ctrlrun-operator"))

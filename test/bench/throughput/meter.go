@@ -200,13 +200,16 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// requestOf names a request as the apiserver does: the last word of a path is a name, a resource or a subresource.
+// requestOf names a request as the apiserver does.
 func requestOf(r *http.Request) request {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if i := slices.Index(parts, "namespaces"); i >= 0 && len(parts) > i+2 {
-		parts = parts[i+2:]
-	} else {
-		parts = parts[min(len(parts), 3):] // apis, group, version
+	version := 3 // apis, group, version
+	if parts[0] == "api" {
+		version = 2
+	}
+	parts = parts[min(len(parts), version):]
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
 	}
 	k := request{Verb: r.Method}
 	if r.URL.Query().Get("watch") != "" {
