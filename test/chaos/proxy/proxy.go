@@ -103,7 +103,7 @@ func (p *Proxy) gate(client, resource string) *gate {
 }
 
 // Partition resets everything of a client until it is healed, connections that are open now included. Writes that were
-// forwarded before are carried through. Partitions add up.
+// forwarded before are carried through, and what is to land late lands. Partitions add up.
 func (p *Proxy) Partition(client string) (heal func()) {
 	p.stats.add(KindPartition, client)
 	p.mu.Lock()
