@@ -215,6 +215,9 @@ func CheckSize(arguments map[string]any) error {
 	if d := depth(arguments); d > MaxArgumentsDepth {
 		return fmt.Errorf("the arguments are nested %d deep, and %d levels are the limit: pass a reference to the data instead of the data", d, MaxArgumentsDepth)
 	}
+	if longest(arguments) <= MaxArgumentsBytes {
+		return nil
+	}
 	b, err := canonical.Encode(arguments)
 	if err != nil {
 		return fmt.Errorf("arguments: %w", err)
@@ -224,6 +227,37 @@ func CheckSize(arguments map[string]any) error {
 			len(b), MaxArgumentsBytes)
 	}
 	return nil
+}
+
+// longest is a length that the canonical form of v does not exceed. It spares encoding what is far from the limit, as almost
+// everything is; of what may have no canonical form it says nothing, by a length beyond every limit.
+func longest(v any) int {
+	const escaped = len(`\u0000`)
+	switch x := v.(type) {
+	case nil, bool:
+		return len("false")
+	case string:
+		if utf8.ValidString(x) {
+			return escaped*len(x) + len(`""`)
+		}
+	case *big.Int:
+		if x != nil {
+			return x.BitLen()/3 + len("-0")
+		}
+	case map[string]any:
+		n := len("{}")
+		for k, e := range x {
+			n = min(n+longest(k)+len(":,")+longest(e), MaxArgumentsBytes+1)
+		}
+		return n
+	case []any:
+		n := len("[]")
+		for _, e := range x {
+			n = min(n+longest(e)+len(","), MaxArgumentsBytes+1)
+		}
+		return n
+	}
+	return MaxArgumentsBytes + 1
 }
 
 func depth(v any) int {

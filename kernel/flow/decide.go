@@ -109,10 +109,10 @@ func (p *pass) evaluate() Step {
 		return p.end(Denied, decision.LeaseTooLong, fmt.Sprintf("The lease of %s is longer than the %s this namespace's Settings allow. Propose it again with a shorter spec.leaseDurationSeconds.", a.Lease, longest))
 	}
 	evaluation, err := p.World.Policies.Evaluate(proposal)
-	if tooLarge := action.CheckSize(proposal.Arguments); err != nil && tooLarge != nil {
-		return p.end(Denied, decision.ArgumentsTooLarge, fmt.Sprintf("This action cannot be hashed: %v.", tooLarge))
-	}
 	if err != nil {
+		if tooLarge := action.CheckSize(proposal.Arguments); tooLarge != nil {
+			return p.end(Denied, decision.ArgumentsTooLarge, fmt.Sprintf("This action cannot be hashed: %v.", tooLarge))
+		}
 		return p.end(Denied, decision.ResourceError, fmt.Sprintf("The resource of this action cannot be computed: %v. Give the missing argument, or correct the policy's resource template.", err))
 	}
 	p.evaluation = evaluation
