@@ -73,6 +73,8 @@ func positive(ctx context.Context, s *scene) (control, error) {
 
 // take makes one attempt.
 func (a *agent) take(ctx context.Context, next step) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	call, err := a.sdk.Propose(ctx, request(card{kind: clean, path: allowed}, next.payment))
 	if err != nil {
 		return err

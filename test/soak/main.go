@@ -53,8 +53,8 @@ func (o options) check() error {
 		return errors.New("--minutes must be more than 0")
 	case o.rate <= 0:
 		return errors.New("--rate must be more than 0")
-	case o.keep < 0:
-		return errors.New("--keep must not be negative")
+	case o.keep < 10*time.Second:
+		return errors.New("--keep must be at least 10s: an agent has to see how its action ended")
 	}
 	return nil
 }

@@ -41,7 +41,9 @@ func soak(ctx context.Context, env *testenv.Environment, o options) (report, err
 	if err != nil {
 		return r, err
 	}
-	if err := operator.WaitReady(ctx); err != nil {
+	starting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := operator.WaitReady(starting); err != nil {
 		return r, err
 	}
 	say(o.progress, "positive control")
