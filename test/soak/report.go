@@ -26,8 +26,8 @@ func (s seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Durati
 
 // report is what a soak found. Durations and rates are what was measured; none of them is a part of the criterion.
 type report struct {
-	// ExitCriterionMet: the positive control fired, no Ambiguous attempt is unexplained, and nothing was duplicated, lost, wrongly
-	// Failed or broken in the chain.
+	// ExitCriterionMet: the positive control fired, something was done, no Ambiguous attempt is unexplained, and nothing was
+	// duplicated, lost, wrongly Failed or broken in the chain.
 	ExitCriterionMet bool `json:"exit_criterion_met"`
 	// GoroutinesVerdict is the answer of the rule of growth.
 	GoroutinesVerdict verdict `json:"goroutines_verdict"`
@@ -77,7 +77,7 @@ func (r *report) conclude(v judge.Verdict, t table) {
 		r.Trends[name] = trendOf(points(r.Samples, column), time.Duration(r.WarmUp))
 	}
 	r.GoroutinesVerdict = growth(r.Trends["goroutines"])
-	r.ExitCriterionMet = r.Control.Fired && r.Verdict.OK()
+	r.ExitCriterionMet = r.Control.Fired && r.Table.Actions > 0 && r.Verdict.OK()
 }
 
 // table counts Actions by what was done to them and how they ended, both as words.
@@ -173,6 +173,8 @@ func (r report) conclusion() string {
 	switch {
 	case !r.Control.Fired:
 		return fmt.Sprintf("the control did not fire, so that this is no evidence: reported %q, expected %q, explained %d of 1", r.Control.Reported, r.Control.Expected, r.Control.Explained)
+	case r.Table.Actions == 0:
+		return "nothing was done, so that this is no evidence"
 	case len(r.Verdict.Unexplained) > 0:
 		return "UNEXPLAINED AMBIGUITY"
 	case !r.Verdict.OK():

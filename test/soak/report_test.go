@@ -131,7 +131,7 @@ func TestControlFires(t *testing.T) {
 }
 
 func TestExitCriterion(t *testing.T) {
-	fired, finding := control{Fired: true}, []judge.Finding{{Rule: "something"}}
+	fired, finding, done := control{Fired: true}, []judge.Finding{{Rule: "something"}}, table{Actions: 1}
 	for name, tc := range map[string]struct {
 		control control
 		verdict judge.Verdict
@@ -139,14 +139,15 @@ func TestExitCriterion(t *testing.T) {
 		want    bool
 		says    string
 	}{
-		"nothing was found":           {control: fired, want: true, says: "no unexplained ambiguity"},
-		"the control did not fire":    {says: "no evidence"},
-		"an Ambiguous is unexplained": {control: fired, verdict: judge.Verdict{Ambiguous: 1, Unexplained: finding}, says: "UNEXPLAINED AMBIGUITY"},
-		"a duplicate":                 {control: fired, verdict: judge.Verdict{Duplicates: finding}, says: "FOUND something"},
-		"lost":                        {control: fired, verdict: judge.Verdict{Lost: finding}, says: "FOUND something"},
-		"wrongly Failed":              {control: fired, verdict: judge.Verdict{WrongFailed: finding}, says: "FOUND something"},
-		"the chain is broken":         {control: fired, verdict: judge.Verdict{Chain: finding}, says: "FOUND something"},
-		"a proposal without a receipt": {control: fired, table: table{without: map[types.UID]card{"uid-1": {kind: clean}}},
+		"nothing was found":           {control: fired, table: done, want: true, says: "no unexplained ambiguity"},
+		"the control did not fire":    {table: done, says: "the control did not fire"},
+		"nothing was done":            {control: fired, says: "nothing was done"},
+		"an Ambiguous is unexplained": {control: fired, table: done, verdict: judge.Verdict{Ambiguous: 1, Unexplained: finding}, says: "UNEXPLAINED AMBIGUITY"},
+		"a duplicate":                 {control: fired, table: done, verdict: judge.Verdict{Duplicates: finding}, says: "FOUND something"},
+		"lost":                        {control: fired, table: done, verdict: judge.Verdict{Lost: finding}, says: "FOUND something"},
+		"wrongly Failed":              {control: fired, table: done, verdict: judge.Verdict{WrongFailed: finding}, says: "FOUND something"},
+		"the chain is broken":         {control: fired, table: done, verdict: judge.Verdict{Chain: finding}, says: "FOUND something"},
+		"a proposal without a receipt": {control: fired, table: table{Actions: 1, without: map[types.UID]card{"uid-1": {kind: clean}}},
 			says: "FOUND a proposed Action without a receipt"},
 	} {
 		t.Run(name, func(t *testing.T) {
