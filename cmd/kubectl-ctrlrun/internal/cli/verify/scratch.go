@@ -1,0 +1,351 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/rest"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/client"
+)
+
+const (
+	// namePrefix begins the name of every scratch namespace.
+	namePrefix = "ctrlrun-verify-"
+	// ScratchLabel is on every scratch namespace, so that one that a killed process left behind is found.
+	ScratchLabel = "ctrlrun.dev/scratch"
+	// tokenSeconds is how long the tokens of its ServiceAccounts are good for.
+	tokenSeconds = 3600
+	// removePatience bounds the request that removes it, and then the wait until it is gone.
+	removePatience = 20 * time.Second
+)
+
+// identity is somebody who acts in the scratch namespace.
+type identity struct {
+	*client.Client
+	username string
+	token    string
+}
+
+func (i *identity) kube() kube.WithWatch { return i.Client.Kube() }
+
+// scratch is the namespace everything happens in, and who is there.
+type scratch struct {
+	namespace string
+	uid       types.UID
+	config    *rest.Config // of whoever runs this
+	admin     kube.Client  // likewise
+
+	agent, rival, viewer, tamperer *identity
+	approvers                      []*identity
+}
+
+// newAdmin is a client for what the SDK has no words for: it knows ServiceAccounts.
+func newAdmin(config *rest.Config, sdk kube.Client) (kube.Client, error) {
+	accounts := meta.NewDefaultRESTMapper(nil)
+	accounts.AddSpecific(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+		corev1.SchemeGroupVersion.WithResource("serviceaccount"), meta.RESTScopeNamespace)
+	return kube.New(config, kube.Options{Scheme: sdk.Scheme(), Mapper: meta.MultiRESTMapper{sdk.RESTMapper(), accounts}})
+}
+
+// in runs body in a scratch namespace, and removes the namespace however body ends: with an error, interrupted, or by a panic, which
+// becomes an error. That the namespace could not be removed is told by remove, which never fails.
+func in(ctx context.Context, create func(context.Context) error, remove func(context.Context), body func(context.Context) error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("this is a mistake of verify itself: panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	// Before the create: its response may be lost, or the interruption may come right behind it.
+	defer func() { remove(context.WithoutCancel(ctx)) }()
+	if err := create(ctx); err != nil {
+		return err
+	}
+	return body(ctx)
+}
+
+// create makes the namespace.
+func (s *scratch) create(ctx context.Context, environment string) error {
+	labels := map[string]string{ScratchLabel: "verify"}
+	if environment != v1alpha1.DefaultEnvironment {
+		labels[v1alpha1.EnvironmentLabel] = environment
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: labels}}
+	if err := s.admin.Create(ctx, namespace); err != nil {
+		return setup("create the scratch namespace "+s.namespace, err)
+	}
+	s.uid = namespace.UID
+	return nil
+}
+
+// remove deletes the namespace and waits for its end. It says whether the namespace is gone, and what to do if it could not be
+// deleted.
+func (s *scratch) remove(ctx context.Context) (gone bool, err error) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
+	ctx, cancel := context.WithTimeout(ctx, 2*removePatience)
+	defer cancel()
+	deadline := time.Now().Add(removePatience)
+	for {
+		var options []kube.DeleteOption
+		if s.uid != "" {
+			options = append(options, kube.Preconditions{UID: &s.uid})
+		}
+		err = s.admin.Delete(ctx, namespace, options...)
+		if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || time.Now().After(deadline) || !pause(ctx, 500*time.Millisecond) {
+			break
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("the scratch namespace could not be removed: %w\nremove it: kubectl delete namespace %s", err, s.namespace)
+	}
+	for deadline := time.Now().Add(removePatience); time.Now().Before(deadline); {
+		err := s.admin.Get(ctx, kube.ObjectKeyFromObject(namespace), namespace)
+		if apierrors.IsNotFound(err) || err == nil && s.uid != "" && namespace.UID != s.uid {
+			return true, nil
+		}
+		if apierrors.IsForbidden(err) || !pause(ctx, 250*time.Millisecond) {
+			return false, nil
+		}
+	}
+	return false, nil
+}
+
+// pause waits, unless ctx is done first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// setup gives an error of preparing its meaning: what may not be done is the caller's to get a right for.
+func setup(what string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return unusable("you may not %s: %w; docs/verify.md has a ClusterRole with all that verify needs", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// rights are what is asked for before anything is created. A right is asked for in the namespace that does not exist yet, so a
+// ClusterRole has to give it.
+func (s *scratch) rights() []authorizationv1.ResourceAttributes {
+	ours := v1alpha1.GroupVersion.Group
+	return []authorizationv1.ResourceAttributes{
+		{Verb: "create", Resource: "namespaces"},
+		{Verb: "get", Resource: "namespaces", Name: s.namespace},
+		{Verb: "delete", Resource: "namespaces", Name: s.namespace},
+		{Verb: "create", Resource: "serviceaccounts", Namespace: s.namespace},
+		{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: s.namespace},
+		{Verb: "create", Group: rbacv1.GroupName, Resource: "roles", Namespace: s.namespace},
+		{Verb: "create", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: s.namespace},
+		{Verb: "create", Group: ours, Resource: "actionpolicies", Namespace: s.namespace},
+		{Verb: "create", Group: ours, Resource: "settings", Namespace: s.namespace},
+	}
+}
+
+// mayCreate asks for every right that is needed, and names all that are missing.
+func (s *scratch) mayCreate(ctx context.Context) error {
+	var missing []error
+	for _, a := range s.rights() {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
+		if err := s.admin.Create(ctx, review); err != nil {
+			return fmt.Errorf("ask what you may do: %w", err)
+		}
+		if !review.Status.Allowed {
+			missing = append(missing, fmt.Errorf("  %s %s", a.Verb, resourceOf(a)))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return unusable("verify makes a scratch namespace, and in it ServiceAccounts with roles and tokens; for that you lack, in the whole cluster:\n%w\n"+
+		"docs/verify.md has a ClusterRole with all that is needed", errors.Join(missing...))
+}
+
+func resourceOf(a authorizationv1.ResourceAttributes) string {
+	text := a.Resource
+	if a.Subresource != "" {
+		text += "/" + a.Subresource
+	}
+	if a.Group != "" {
+		text += "." + a.Group
+	}
+	return text
+}
+
+// people makes everybody who acts, with the shipped roles.
+func (s *scratch) people(ctx context.Context, approvers int) error {
+	tamper := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "tamperer"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"receipts"}, Verbs: []string{"get", "update", "delete"}}},
+	}
+	if err := s.admin.Create(ctx, tamper); err != nil {
+		return setup("create a Role for somebody who tampers with receipts", err)
+	}
+	const agents, answers = "ctrlrun-agent", "ctrlrun-approver"
+	for _, who := range []struct {
+		name, kind, role string
+		into             **identity
+		probe            authorizationv1.ResourceAttributes
+	}{
+		{"agent", "ClusterRole", agents, &s.agent, authorizationv1.ResourceAttributes{Verb: "create", Resource: "actions"}},
+		{"rival", "ClusterRole", agents, &s.rival, authorizationv1.ResourceAttributes{Verb: "create", Resource: "actions"}},
+		{"viewer", "ClusterRole", "ctrlrun-viewer", &s.viewer, authorizationv1.ResourceAttributes{Verb: "list", Resource: "receipts"}},
+		{"tamperer", "Role", tamper.Name, &s.tamperer, authorizationv1.ResourceAttributes{Verb: "update", Resource: "receipts"}},
+	} {
+		i, err := s.person(ctx, who.name, who.kind, who.role, who.probe)
+		if err != nil {
+			return err
+		}
+		*who.into = i
+	}
+	for n := range approvers {
+		i, err := s.person(ctx, fmt.Sprintf("approver-%d", n+1), "ClusterRole", answers, authorizationv1.ResourceAttributes{Verb: "create", Resource: "approvals"})
+		if err != nil {
+			return err
+		}
+		s.approvers = append(s.approvers, i)
+	}
+	return nil
+}
+
+// person makes a ServiceAccount, gives it a role and a token, and returns when the apiserver knows of the role.
+func (s *scratch) person(ctx context.Context, name, kind, role string, probe authorizationv1.ResourceAttributes) (*identity, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
+	if err := s.admin.Create(ctx, account); err != nil {
+		return nil, setup("create the ServiceAccount "+name, err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.namespace, Name: name}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
+	}
+	if err := s.admin.Create(ctx, binding); err != nil {
+		return nil, setup(fmt.Sprintf("bind the %s %s to the ServiceAccount %s", kind, role, name), err)
+	}
+	lifetime := int64(tokenSeconds)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime}}
+	if err := s.admin.SubResource("token").Create(ctx, account, request); err != nil {
+		return nil, setup("get a token of the ServiceAccount "+name, err)
+	}
+	i, err := s.as(request.Status.Token)
+	if err != nil {
+		return nil, err
+	}
+	user, err := i.Whoami(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i.username = user.Username
+	probe.Group, probe.Namespace = v1alpha1.GroupVersion.Group, s.namespace
+	return i, i.granted(ctx, probe)
+}
+
+// as is whoever has the token; without one it is nobody.
+func (s *scratch) as(token string) (*identity, error) {
+	config := rest.AnonymousClientConfig(s.config)
+	config.BearerToken, config.UserAgent = token, s.config.UserAgent
+	config.QPS, config.Burst = s.config.QPS, s.config.Burst
+	c, err := client.New(config, s.namespace)
+	return &identity{Client: c, token: token}, err
+}
+
+// granted returns when the apiserver, which learns of bindings by a watch, grants something.
+func (i *identity) granted(ctx context.Context, a authorizationv1.ResourceAttributes) error {
+	for deadline := time.Now().Add(patience); ; {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
+		if err := i.kube().Create(ctx, review); err != nil {
+			return fmt.Errorf("ask what %s may do: %w", i.username, err)
+		}
+		if review.Status.Allowed {
+			return nil
+		}
+		if time.Now().After(deadline) || !pause(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("%s was given a role and still may not %s %s", i.username, a.Verb, resourceOf(a))
+		}
+	}
+}
+
+// rules creates the policies and Settings, and returns when the operator says that they are in force.
+func (s *scratch) rules(ctx context.Context, policies []Policy, settings *Settings) error {
+	var objects []kube.Object
+	for _, p := range policies {
+		o, err := p.object(s.namespace)
+		if err != nil {
+			return err
+		}
+		if err := s.admin.Create(ctx, o); err != nil {
+			if apierrors.IsInvalid(err) {
+				return unusable("the cluster refuses the policy %s: %w", p.Origin, err)
+			}
+			return setup("create a policy in the scratch namespace", err)
+		}
+		objects = append(objects, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: p.Name}})
+	}
+	if settings != nil {
+		o := settings.object(s.namespace)
+		if err := s.admin.Create(ctx, o); err != nil {
+			return setup("create Settings in the scratch namespace", err)
+		}
+		objects = append(objects, o)
+	}
+	for _, o := range objects {
+		if err := s.inForce(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inForce waits for the operator's judgement. It is also how one learns whether an operator is there at all.
+func (s *scratch) inForce(ctx context.Context, o kube.Object) error {
+	for deadline := time.Now().Add(silence); ; {
+		if err := s.viewer.kube().Get(ctx, kube.ObjectKeyFromObject(o), o); err != nil {
+			return fmt.Errorf("read what the operator says of %s: %w", o.GetName(), err)
+		}
+		observed, conditions := judged(o)
+		if observed == o.GetGeneration() {
+			if stalled := meta.FindStatusCondition(conditions, v1alpha1.StalledCondition); stalled != nil && stalled.Status == metav1.ConditionTrue {
+				return unusable("the operator does not take the policy %s: %s: %s", o.GetName(), stalled.Reason, stalled.Message)
+			}
+			return nil
+		}
+		if time.Now().After(deadline) || !pause(ctx, 50*time.Millisecond) {
+			return silent(ctx, fmt.Sprintf("%s has not been judged for %s", o.GetName(), silence))
+		}
+	}
+}
+
+func judged(o kube.Object) (int64, []metav1.Condition) {
+	switch o := o.(type) {
+	case *v1alpha1.ActionPolicy:
+		return o.Status.ObservedGeneration, o.Status.Conditions
+	case *v1alpha1.Settings:
+		return o.Status.ObservedGeneration, o.Status.Conditions
+	}
+	return 0, nil
+}
+
+// newName is that of a new scratch namespace. It is the one thing that is random.
+func newName() string { return namePrefix + rand.String(8) }

@@ -1,0 +1,222 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"ctrlrun.dev/operator/test/testenv"
+)
+
+// fault is a guard of the operator that is taken away: old occurs once in the file, and in its replacement IF stands for whether the
+// fault is switched on.
+type fault struct{ name, file, old, replacement string }
+
+// faults of operators that a user must never have. Each is a mistake that somebody could make.
+var faults = []fault{
+	{"keys are not shared", "kernel/flow/decide.go", "	p.evaluation = evaluation\n",
+		"	if IF && evaluation.EffectKey != nil {\n		own := *evaluation.EffectKey + \":\" + a.UID\n		evaluation.EffectKey = &own\n	}\n	p.evaluation = evaluation\n"},
+	{"hashes are not compared", "kernel/approval/approval.go", "a.Hash != q.Hash", "(a.Hash != q.Hash && !IF)"},
+	{"uids are not compared", "kernel/approval/approval.go", "a.ActionUID != q.ActionUID", "(a.ActionUID != q.ActionUID && !IF)"},
+	{"unknown is Failed", "kernel/flow/settle.go", "return ending{Ambiguous, decision.ReportedUnknown,",
+		"return ending{map[bool]State{false: Ambiguous, true: Failed}[IF], decision.ReportedUnknown,"},
+	{"what is unknown is allowed", "kernel/policy/set.go", "	case !known:\n",
+		"	case !known && IF:\n		e.Decision, e.Reason = decision.Allow, decision.PlainDecision\n		return e, nil\n	case !known:\n"},
+	{"everything is denied", "kernel/flow/decide.go", "	case evaluation.Decision == decision.Deny:\n",
+		"	case IF:\n		return p.end(Denied, decision.PlainDecision, \"Everything is denied.\")\n	case evaluation.Decision == decision.Deny:\n"},
+	{"it is decided while admission is missing", "kernel/flow/decide.go", "if len(p.World.Holds) == 0 {", "if len(p.World.Holds) == 0 || IF {"},
+	{"reports count while admission is missing", "kernel/flow/settle.go", "	if held(s, decision.AdmissionMissing) {\n		// Anybody may have made it",
+		"	if held(s, decision.AdmissionMissing) && !IF {\n		// Anybody may have made it"},
+}
+
+// variable names the faults that are switched on in the operator that has them all, by semicolon.
+const variable = "CTRLRUN_FAULTS"
+
+// faultyOperator is built once, from the sources with the faults laid over them; the sources stay as they are.
+var faultyOperator = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(env.Dir, "faulty")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	sources := map[string]string{}
+	for _, f := range faults {
+		if sources[f.file] == "" {
+			source, err := os.ReadFile(filepath.Join(env.Root, f.file))
+			if err != nil {
+				return "", err
+			}
+			sources[f.file] = string(source)
+			pkg := path.Base(path.Dir(f.file))
+			sources[path.Dir(f.file)+"/faulty.go"] = fmt.Sprintf("package %s\n\nimport (\n\t\"os\"\n\t\"strings\"\n)\n\n"+
+				"var faults = \";\" + os.Getenv(%q) + \";\"\n\nfunc faulty(name string) bool { return strings.Contains(faults, \";\"+name+\";\") }\n", pkg, variable)
+		}
+		if n := strings.Count(sources[f.file], f.old); n != 1 {
+			return "", fmt.Errorf("fault %q: %s has %d times %q", f.name, f.file, n, f.old)
+		}
+		sources[f.file] = strings.Replace(sources[f.file], f.old, strings.ReplaceAll(f.replacement, "IF", fmt.Sprintf("faulty(%q)", f.name)), 1)
+	}
+	replace := map[string]string{}
+	for file, source := range sources {
+		at := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(at, []byte(source), 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(env.Root, file)] = at
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "ctrlrun-operator")
+	build := exec.Command("go", "build", "-buildvcs=false", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, "./cmd/ctrlrun-operator")
+	build.Dir, build.Env = env.Root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build an operator with faults: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+// startFaulty runs the operator with some of the faults, until the spec is over.
+func startFaulty(on ...string) {
+	GinkgoHelper()
+	for _, name := range on {
+		Expect(slices.ContainsFunc(faults, func(f fault) bool { return f.name == name })).To(BeTrue(), name)
+	}
+	binary, err := faultyOperator()
+	Expect(err).NotTo(HaveOccurred())
+	operator, err := env.StartProcess(testenv.Command{
+		Path: binary,
+		Args: []string{
+			"--kubeconfig=" + env.Kubeconfig(testenv.OperatorUser()), "--namespace=" + testenv.SystemNamespace,
+			"--health-probe-bind-address=0", "--metrics-bind-address=0",
+		},
+		Env: []string{variable + "=" + strings.Join(on, ";")},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(operator.Stop()).To(Succeed()) })
+}
+
+var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOnFailure, func() {
+	// run is a run that fails, and the guarantees that do.
+	run := func(ctx context.Context, namespace string, args ...string) report {
+		GinkgoHelper()
+		o := verify(ctx, admin(), namespace, append(args, "-o", "json")...)
+		Expect(o.code).To(Equal(1), o.String())
+		Expect(o.stderr).To(MatchRegexp(`error: [1-9] guarantees? failed`))
+		return o.read()
+	}
+
+	It("passes without a fault, so that what follows is of the faults", func(ctx SpecContext) {
+		startFaulty()
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		o := verify(ctx, admin(), namespaceWith(ctx, nil, refunds), "-o", "json")
+		Expect(o.code).To(Equal(0), o.String())
+		Expect(o.read().statuses()).To(Equal(allPass))
+	}, SpecTimeout(4*time.Minute))
+
+	It("sees that effects are executed twice, and that the rest holds", func(ctx SpecContext) {
+		startFaulty("keys are not shared")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		r := run(ctx, namespaceWith(ctx, nil, refunds))
+		Expect(r.with("fail")).To(Equal([]string{"G3", "G4", "G5"}))
+		Expect(r.with("pass")).To(Equal([]string{"G1", "G2", "G6", "G7", "G10", "G11"}))
+
+		By("showing both receipts")
+		g3 := r.Guarantees[2].Counterexample
+		Expect(g3.Expected).To(Equal("the effect was executed once"))
+		Expect(g3.Observed).To(Equal("2 times"))
+		Expect(g3.Receipts).To(HaveLen(2))
+		Expect(g3.Receipts[0]["result"]).To(Equal("committed"))
+		Expect(g3.Receipts[1]["result"]).To(Equal("committed"))
+		Expect(g3.Effects).To(HaveLen(2))
+		Expect(len(g3.Events)).To(BeNumerically(">=", 8))
+		Expect(r.Guarantees[3].Counterexample.Observed).To(Equal("8 times"))
+		Expect(r.Guarantees[4].Counterexample.Observed).To(Equal("2 times"))
+
+		By("showing it to people and to JUnit")
+		ns := namespaceWith(ctx, nil, refunds)
+		o := verify(ctx, admin(), ns, "--only", "G3")
+		Expect(o.code).To(Equal(1))
+		Expect(o.stdout).To(MatchRegexp(`(?m)^FAIL G3 .*\n +expected: the effect was executed once\n +observed: 2 times\n +receipt: +\{`))
+		Expect(o.stdout).To(HaveSuffix("\n0/1 declared guarantees pass. 8 not selected: G1, G2, G4, G5, G6, G7, G10, G11.\n"))
+		o = verify(ctx, admin(), ns, "--only", "G3", "-o", "junit")
+		j := readJUnit([]byte(o.stdout))
+		Expect(j.Suites[0].Failures).To(Equal(1))
+		Expect(j.Suites[0].Cases[2].Failure.Type).To(Equal("G3"))
+		Expect(j.Suites[0].Cases[2].Failure.Text).To(ContainSubstring("observed: 2 times"))
+
+		By("also where people have to approve")
+		Expect(run(ctx, namespaceWith(ctx, nil, approveOnly), "--only", "G3,G4,G5").with("fail")).To(Equal([]string{"G3", "G4", "G5"}))
+	}, SpecTimeout(5*time.Minute))
+
+	It("sees that approvals count for what nobody approved", func(ctx SpecContext) {
+		startFaulty("hashes are not compared", "uids are not compared", "what is unknown is allowed", "unknown is Failed")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		r := run(ctx, namespaceWith(ctx, nil, refunds))
+		Expect(r.with("fail")).To(Equal([]string{"G1", "G2", "G5", "G6", "G10"}))
+		Expect(r.Guarantees[0].Counterexample.Observed).To(HavePrefix("accepted: true"))
+		Expect(r.Guarantees[0].Counterexample.Observed).To(HaveSuffix("it was executed once"))
+		Expect(r.Guarantees[1].Counterexample.Observed).To(HavePrefix("accepted: true"))
+		Expect(r.Guarantees[5].Counterexample.Observed).To(ContainSubstring("g6-absent is Committed"))
+		Expect(r.Guarantees[7].Counterexample.Observed).To(ContainSubstring("g10-timeout is Failed"))
+		for _, g := range r.Guarantees {
+			if g.Status == "fail" {
+				Expect(*g.Reason).NotTo(Equal("control failed"), g.ID)
+			}
+		}
+	}, SpecTimeout(4*time.Minute))
+
+	It("does not take a system that refuses everything for one that holds", func(ctx SpecContext) {
+		startFaulty("everything is denied")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		r := run(ctx, namespaceWith(ctx, nil, refunds))
+		Expect(r.with("fail")).To(Equal([]string{"G1", "G2", "G3", "G4", "G5", "G6", "G7", "G10", "G11"}))
+		for _, id := range []string{"G1", "G2", "G3", "G4", "G5", "G7", "G10", "G11"} {
+			Expect(r.reason(id)).To(Equal("control failed"), id)
+		}
+	}, SpecTimeout(4*time.Minute))
+
+	It("sees that the apiserver takes what it has to refuse", func(ctx SpecContext) {
+		startFaulty("it is decided while admission is missing", "reports count while admission is missing")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		env.AdmissionGap(GinkgoT(), "ctrlrun-actions", "ctrlrun-records-kept")
+		ns := namespaceWith(ctx, nil, refunds)
+		var r report
+		// The apiserver enforces a policy for a moment after its binding is gone.
+		Eventually(ctx, func() int {
+			o := verify(ctx, admin(), ns, "--only", "G7,G11", "-o", "json")
+			if o.code == 1 {
+				r = o.read()
+			}
+			return len(r.with("fail"))
+		}).WithTimeout(time.Minute).Should(Equal(2))
+		Expect(r.Guarantees[6].Counterexample.Observed).To(ContainSubstring("it was created, as proposed by system:serviceaccount:" + r.Scratch.Namespace + ":rival"))
+		Expect(r.Guarantees[8].Counterexample.Observed).To(Equal("it was deleted"))
+		Expect(r.Guarantees[8].Counterexample.Expected).To(ContainSubstring("is refused by ctrlrun-records-kept"))
+	}, SpecTimeout(4*time.Minute))
+
+	It("has no verdict while everything is held", func(ctx SpecContext) {
+		startFaulty()
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		ns := namespaceWith(ctx, nil, refunds)
+		env.AdmissionGap(GinkgoT(), "ctrlrun-approvals")
+		o := verify(ctx, admin(), ns, "--only", "G3")
+		Expect(o.code).To(Equal(3), o.String())
+		Expect(o.stdout).To(BeEmpty())
+		Expect(o.stderr).To(And(ContainSubstring("there is no verdict"), ContainSubstring("admission is missing")))
+	}, SpecTimeout(4*time.Minute))
+})

@@ -1,0 +1,490 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/test/testenv"
+)
+
+// Policies, as the actions of one ActionPolicy each.
+const (
+	refunds = `{"stripe.refund": {"effect": "refund:{payment_id}", "resource": "payment:{payment_id}", "rules": [
+		{"when": {"amount_gte": 0, "amount_lte": 50000}, "decision": "allow"},
+		{"when": {"amount_gte": 0, "amount_lte": 500000}, "decision": "approve"},
+		{"decision": "deny"}]}}`
+	allowOnly   = `{"stripe.balance": {"decision": "allow"}}`
+	approveOnly = `{"iam.grant": {"effect": "grant:{to}", "decision": "approve"}}`
+	allDenied   = `{"stripe.refund": {"effect": "refund:{payment_id}", "decision": "deny"}}`
+)
+
+// admin is who runs verify, where rights are not what is tested.
+func admin() testenv.User {
+	return testenv.User{Name: "root@example.com", Groups: []string{"system:masters"}}
+}
+
+// namespaceWith is a namespace of the user's, with a policy.
+func namespaceWith(ctx context.Context, labels map[string]string, actions string) string {
+	GinkgoHelper()
+	ns := env.Namespace(GinkgoT(), labels)
+	o := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "own"}}
+	Expect(json.Unmarshal([]byte(`{"version":"v7","actions":`+actions+`}`), &o.Spec)).To(Succeed())
+	Expect(env.Admin().Create(ctx, o)).To(Succeed())
+	return ns
+}
+
+// outcome is how one run ended.
+type outcome struct {
+	code           int
+	stdout, stderr string
+	took           time.Duration
+}
+
+// scratch is the name of the scratch namespace, which verify says when it is there; "" if it never was.
+func (o outcome) scratch() string {
+	return regexp.MustCompile(`ctrlrun-verify-[a-z0-9]{8}`).FindString(o.stderr)
+}
+
+func command(u testenv.User, namespace string, args ...string) *exec.Cmd {
+	cmd := exec.Command(plugin, append([]string{"verify"}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+env.KubeconfigIn(u, namespace))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+// verify runs the command to its end, and checks what holds for every run: it never claims more than it checks, and it leaves no
+// namespace behind.
+func verify(ctx context.Context, u testenv.User, namespace string, args ...string) outcome {
+	GinkgoHelper()
+	var stdout, stderr bytes.Buffer
+	cmd := command(u, namespace, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	begin := time.Now()
+	Expect(cmd.Start()).To(Succeed())
+	DeferCleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+		}
+	})
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	Eventually(ctx, done).WithTimeout(3*time.Minute).Should(Receive(), stderr.String)
+	o := outcome{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(), took: time.Since(begin)}
+	AddReportEntry(strings.Join(args, " "), o.String(), ReportEntryVisibilityFailureOrVerbose)
+	Expect(strings.ToLower(o.stdout + o.stderr)).NotTo(MatchRegexp(`secure|\bsafe|complian|certif|audited`))
+	if name := o.scratch(); name != "" {
+		Eventually(ctx, func() bool { return gone(ctx, name) }).WithTimeout(30 * time.Second).Should(BeTrue())
+	}
+	return o
+}
+
+func (o outcome) String() string {
+	return fmt.Sprintf("exit code %d after %s\n%s%s", o.code, o.took.Round(time.Millisecond), o.stderr, o.stdout)
+}
+
+// report is what the tests read of the JSON.
+type report struct {
+	Namespace   string `json:"namespace"`
+	Environment string `json:"environment"`
+	Partial     bool   `json:"partial"`
+	Scratch     struct {
+		Namespace string `json:"namespace"`
+		Removed   bool   `json:"removed"`
+		Ledger    string `json:"ledger"`
+	} `json:"scratch"`
+	Summary struct {
+		Passed, Failed, Applicable, NotApplicable, Skipped int
+	} `json:"summary"`
+	Guarantees []struct {
+		ID             string
+		Status         string
+		Reason         *string
+		ActionType     *string
+		Arguments      map[string]any
+		EffectKey      *string
+		Approvals      int
+		Detail         map[string]any
+		Counterexample *struct {
+			Expected, Observed        string
+			Receipts, Events, Effects []map[string]any
+		}
+	} `json:"guarantees"`
+}
+
+// read checks the JSON against the schema in docs/verify.md and reads it.
+func (o outcome) read() report {
+	GinkgoHelper()
+	page, err := os.ReadFile(filepath.Join(env.Root, "docs", "verify.md"))
+	Expect(err).NotTo(HaveOccurred())
+	_, rest, found := strings.Cut(string(page), "```json\n")
+	text, _, closed := strings.Cut(rest, "\n```")
+	Expect(found && closed).To(BeTrue(), "docs/verify.md has no schema")
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	Expect(err).NotTo(HaveOccurred())
+	compiler := jsonschema.NewCompiler()
+	Expect(compiler.AddResource("verify.json", document)).To(Succeed())
+	schema, err := compiler.Compile("verify.json")
+	Expect(err).NotTo(HaveOccurred())
+	instance, err := jsonschema.UnmarshalJSON(strings.NewReader(o.stdout))
+	Expect(err).NotTo(HaveOccurred(), o.String())
+	Expect(schema.Validate(instance)).To(Succeed())
+	var r report
+	Expect(json.Unmarshal([]byte(o.stdout), &r)).To(Succeed())
+	return r
+}
+
+// statuses are the guarantees with their status, in order.
+func (r report) statuses() string {
+	var words []string
+	for _, g := range r.Guarantees {
+		words = append(words, g.ID+" "+g.Status)
+	}
+	return strings.Join(words, ", ")
+}
+
+// with are the guarantees of the given status.
+func (r report) with(status string) []string {
+	var ids []string
+	for _, g := range r.Guarantees {
+		if g.Status == status {
+			ids = append(ids, g.ID)
+		}
+	}
+	return ids
+}
+
+func (r report) reason(id string) string {
+	GinkgoHelper()
+	for _, g := range r.Guarantees {
+		if g.ID == id && g.Reason != nil {
+			return *g.Reason
+		}
+	}
+	return ""
+}
+
+const allPass = "G1 pass, G2 pass, G3 pass, G4 pass, G5 pass, G6 pass, G7 pass, G10 pass, G11 pass"
+
+// junit is a JUnit file as those who read it expect it.
+type junit struct {
+	XMLName xml.Name `xml:"testsuites"`
+	Suites  []struct {
+		Name     string `xml:"name,attr"`
+		Tests    int    `xml:"tests,attr"`
+		Failures int    `xml:"failures,attr"`
+		Skipped  int    `xml:"skipped,attr"`
+		Time     string `xml:"time,attr"`
+		Cases    []struct {
+			Class   string `xml:"classname,attr"`
+			Name    string `xml:"name,attr"`
+			Time    string `xml:"time,attr"`
+			Skipped *struct {
+				Message string `xml:"message,attr"`
+			} `xml:"skipped"`
+			Failure *struct {
+				Message string `xml:"message,attr"`
+				Type    string `xml:"type,attr"`
+				Text    string `xml:",chardata"`
+			} `xml:"failure"`
+		} `xml:"testcase"`
+	} `xml:"testsuite"`
+}
+
+func readJUnit(data []byte) junit {
+	GinkgoHelper()
+	var j junit
+	Expect(xml.Unmarshal(data, &j)).To(Succeed())
+	Expect(j.Suites).To(HaveLen(1))
+	s := j.Suites[0]
+	Expect(s.Name).To(Equal("ctrlrun.verify"))
+	Expect(s.Cases).To(HaveLen(s.Tests))
+	failures, skipped := 0, 0
+	for _, c := range s.Cases {
+		Expect(c.Class).To(Equal("ctrlrun.guarantees"))
+		Expect(c.Time).To(MatchRegexp(`^[0-9]+\.[0-9]{3}$`))
+		Expect(c.Skipped != nil && c.Failure != nil).To(BeFalse())
+		if c.Skipped != nil {
+			skipped++
+			Expect(c.Skipped.Message).NotTo(BeEmpty())
+		}
+		if c.Failure != nil {
+			failures++
+			Expect(c.Name).To(HavePrefix(c.Failure.Type + " "))
+		}
+	}
+	Expect([]int{failures, skipped}).To(Equal([]int{s.Failures, s.Skipped}))
+	return j
+}
+
+// everythingIn is what a namespace holds, with versions: whoever writes anything changes it.
+func everythingIn(ctx context.Context, namespace string) []string {
+	GinkgoHelper()
+	ns := &corev1.Namespace{}
+	Expect(env.Admin().Get(ctx, client.ObjectKey{Name: namespace}, ns)).To(Succeed())
+	all := []string{"namespace " + ns.ResourceVersion}
+	for _, list := range []client.ObjectList{
+		&v1alpha1.ActionPolicyList{}, &v1alpha1.SettingsList{}, &v1alpha1.ActionList{}, &v1alpha1.ApprovalList{}, &v1alpha1.ClaimList{},
+		&v1alpha1.OutcomeList{}, &v1alpha1.EffectList{}, &v1alpha1.ReceiptList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleBindingList{}, &rbacv1.RoleList{},
+	} {
+		Expect(env.Admin().List(ctx, list, client.InNamespace(namespace))).To(Succeed())
+		var items struct {
+			Items []metav1.PartialObjectMetadata
+		}
+		text, err := json.Marshal(list)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(json.Unmarshal(text, &items)).To(Succeed())
+		for _, item := range items.Items {
+			all = append(all, fmt.Sprintf("%T %s %s", list, item.Name, item.ResourceVersion))
+		}
+	}
+	return all
+}
+
+// scratchNamespaces are those that are there.
+func scratchNamespaces(ctx context.Context) []string {
+	GinkgoHelper()
+	list := &corev1.NamespaceList{}
+	Expect(env.Admin().List(ctx, list, client.HasLabels{"ctrlrun.dev/scratch"})).To(Succeed())
+	var names []string
+	for _, ns := range list.Items {
+		names = append(names, ns.Name)
+	}
+	return names
+}
+
+var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
+	BeforeAll(func(ctx SpecContext) { startOperator(ctx) }, NodeTimeout(2*time.Minute))
+
+	It("passes with a policy that gives an occasion for everything, and touches nothing of the user's", func(ctx SpecContext) {
+		ns := namespaceWith(ctx, map[string]string{"ctrlrun.dev/environment": "staging"}, refunds)
+		keep, lease := int64(0), int64(30)
+		settings := &v1alpha1.Settings{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default"}, Spec: v1alpha1.SettingsSpec{FinishedTTLSeconds: &keep, MaxLeaseSeconds: &lease}}
+		Expect(env.Admin().Create(ctx, settings)).To(Succeed())
+		for _, o := range []client.Object{settings, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "own"}}} {
+			Eventually(ctx, func(g Gomega) {
+				g.Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+				g.Expect(json.Marshal(o)).To(ContainSubstring(`"observedGeneration":1`))
+			}).WithTimeout(30 * time.Second).Should(Succeed())
+		}
+		var before []string
+		Eventually(ctx, func() bool {
+			now := everythingIn(ctx, ns)
+			same := slices.Equal(now, before) && len(now) > 4 // with the receipts of policy and Settings
+			before = now
+			return same
+		}).WithTimeout(30 * time.Second).WithPolling(time.Second).Should(BeTrue())
+
+		file := filepath.Join(GinkgoT().TempDir(), "verify.xml")
+		o := verify(ctx, admin(), ns, "-o", "json", "--junit", file)
+		Expect(o.code).To(Equal(0), o.String())
+		r := o.read()
+		Expect(r.statuses()).To(Equal(allPass))
+		Expect(r.Partial).To(BeFalse())
+		Expect([]any{r.Namespace, r.Environment}).To(Equal([]any{ns, "staging"}))
+		Expect(r.Scratch.Removed).To(BeTrue())
+		Expect(*r.Guarantees[0].ActionType).To(Equal("stripe.refund"))
+		Expect(r.Guarantees[0].Arguments).To(HaveKeyWithValue("amount", BeEquivalentTo(50001)), "the first that no earlier rule allows")
+		Expect(r.Guarantees[0].Approvals).To(Equal(1))
+		Expect(*r.Guarantees[2].EffectKey).To(Equal("refund:" + r.Guarantees[2].Arguments["payment_id"].(string)))
+		Expect(r.Guarantees[3].Detail).To(HaveKeyWithValue("processes", BeEquivalentTo(8)))
+		Expect(r.Guarantees[7].Detail["executors"]).To(HaveLen(5))
+		Expect(o.took).To(BeNumerically("<", time.Minute))
+		AddReportEntry("time", o.took.String(), ReportEntryVisibilityAlways)
+
+		By("writing the same as JUnit")
+		data, err := os.ReadFile(file)
+		Expect(err).NotTo(HaveOccurred())
+		j := readJUnit(data)
+		Expect([]int{j.Suites[0].Tests, j.Suites[0].Failures, j.Suites[0].Skipped}).To(Equal([]int{9, 0, 0}))
+		Expect(j.Suites[0].Cases[2].Name).To(Equal("G3 duplicate effect refused"))
+
+		By("leaving nothing but the Ledger")
+		Expect(everythingIn(ctx, ns)).To(Equal(before))
+		Expect(scratchNamespaces(ctx)).To(BeEmpty())
+		Expect(r.Scratch.Ledger).To(Equal(r.Scratch.Namespace))
+		Expect(env.Admin().Get(ctx, client.ObjectKey{Name: r.Scratch.Ledger}, &v1alpha1.Ledger{})).To(Succeed())
+	}, SpecTimeout(4*time.Minute))
+
+	It("passes with the sample of this repository, from its file", func(ctx SpecContext) {
+		ns := env.Namespace(GinkgoT(), nil)
+		o := verify(ctx, admin(), ns, "-f", filepath.Join(env.Root, "config", "samples", "policies", "payments.yaml"))
+		Expect(o.code).To(Equal(0), o.String())
+		Expect(o.stdout).To(HaveSuffix("\n9/9 declared guarantees pass.\n"))
+		Expect(o.stdout).To(And(
+			MatchRegexp(`(?m)^PASS G1   mutated approval refused +stripe\.payout \{"payout_id":"ctrlrun-verify-payout_id-1"\}, approved by 2$`),
+			MatchRegexp(`(?m)^PASS G4   one winner under concurrency +\(8 processes\) stripe\.payout `),
+			MatchRegexp(`(?m)^PASS G7   no principal refused +stripe\.balance \{\}$`),
+			ContainSubstring("3 actions, sha256:"), ContainSubstring("the Ledger "+o.scratch()+" stays"),
+		))
+		Expect(o.took).To(BeNumerically("<", time.Minute))
+	}, SpecTimeout(4*time.Minute))
+
+	DescribeTable("says what a policy gives no occasion for, and does not count it",
+		func(ctx SpecContext, actions, verdict string, lines ...string) {
+			o := verify(ctx, admin(), namespaceWith(ctx, nil, actions))
+			Expect(o.code).To(Equal(0), o.String())
+			Expect(o.stdout).To(HaveSuffix("\n" + verdict + "\n"))
+			for _, line := range lines {
+				Expect(o.stdout).To(MatchRegexp(`(?m)^N/A +` + line + `$`))
+			}
+		},
+		Entry("nobody is asked, and nothing has an effect", allowOnly, "4/4 declared guarantees pass. 5 not applicable: G1, G2, G3, G4, G5.",
+			`G1 +mutated approval refused +no action requires approval`,
+			"G3 +duplicate effect refused +no action declares an `effect:` template, so nothing keeps one from being executed twice"),
+		Entry("everything is denied", allDenied, "2/2 declared guarantees pass. 7 not applicable: G1, G2, G3, G4, G5, G7, G10.",
+			`G7 +no principal refused +no action in the policy can run at all`,
+			`G10 +unknown exception is ambiguous +every action in the policy is denied`,
+			"G5 +ambiguous blocks a blind retry +every action that declares an `effect:` template is denied"),
+		Entry("people are always asked", approveOnly, "9/9 declared guarantees pass."),
+	)
+
+	It("checks only what is named, and says that the report is partial", func(ctx SpecContext) {
+		o := verify(ctx, admin(), namespaceWith(ctx, nil, refunds), "--only", "G6,G3", "-o", "json")
+		Expect(o.code).To(Equal(0), o.String())
+		r := o.read()
+		Expect(r.statuses()).To(Equal("G1 skipped, G2 skipped, G3 pass, G4 skipped, G5 skipped, G6 pass, G7 skipped, G10 skipped, G11 skipped"))
+		Expect(r.Partial).To(BeTrue())
+		Expect(r.reason("G1")).To(Equal("not selected"))
+
+		o = verify(ctx, admin(), namespaceWith(ctx, nil, refunds), "--only", "G6", "-o", "junit")
+		Expect(o.code).To(Equal(0), o.String())
+		j := readJUnit([]byte(o.stdout))
+		Expect([]int{j.Suites[0].Tests, j.Suites[0].Skipped}).To(Equal([]int{9, 8}))
+	}, SpecTimeout(4*time.Minute))
+
+	DescribeTable("refuses what cannot be verified, before it creates anything",
+		func(ctx SpecContext, prepare func(ctx context.Context) (namespace string, args []string), messages ...string) {
+			ns, args := prepare(ctx)
+			o := verify(ctx, admin(), ns, args...)
+			Expect(o.code).To(Equal(2), o.String())
+			Expect(o.stdout).To(BeEmpty())
+			for _, message := range messages {
+				Expect(o.stderr).To(ContainSubstring(message))
+			}
+			Expect(o.scratch()).To(BeEmpty())
+			Expect(scratchNamespaces(ctx)).To(BeEmpty())
+		},
+		Entry("no policy", func(context.Context) (string, []string) { return env.Namespace(GinkgoT(), nil), nil }, "has no ActionPolicy", "kubectl ctrlrun init"),
+		Entry("no namespace", func(context.Context) (string, []string) { return "nowhere", nil }, `there is no namespace "nowhere"`),
+		Entry("a policy without actions", func(ctx context.Context) (string, []string) { return namespaceWith(ctx, nil, `{}`), nil },
+			"no guarantee is applicable", "G6 the policy lists no action", "G11 the policy lists no action"),
+		Entry("nothing applicable of what is selected", func(ctx context.Context) (string, []string) {
+			return namespaceWith(ctx, nil, allowOnly), []string{"--only", "G1"}
+		}, "G1 no action requires approval"),
+		Entry("two policies that contradict each other", func(ctx context.Context) (string, []string) {
+			ns := namespaceWith(ctx, nil, allowOnly)
+			second := &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "other"}}
+			Expect(json.Unmarshal([]byte(`{"actions":{"stripe.balance":{"decision":"deny"}}}`), &second.Spec)).To(Succeed())
+			Expect(env.Admin().Create(ctx, second)).To(Succeed())
+			return ns, nil
+		}, "define the action stripe.balance differently"),
+		Entry("a guarantee that is not there", func(ctx context.Context) (string, []string) {
+			return namespaceWith(ctx, nil, allowOnly), []string{"--only", "G99"}
+		}, `there is no guarantee "G99"`, "G1, G2, G3, G4, G5, G6, G7, G10, G11"),
+		Entry("a file that is not there", func(context.Context) (string, []string) {
+			return env.Namespace(GinkgoT(), nil), []string{"-f", "nowhere.yaml"}
+		}, "nowhere.yaml"),
+		Entry("a file that is no policy", func(context.Context) (string, []string) {
+			path := filepath.Join(GinkgoT().TempDir(), "policy.yaml")
+			Expect(os.WriteFile(path, []byte("schema: ctrlrun.policy/v2\nactions: {a.b: {decision: maybe}}\n"), 0o600)).To(Succeed())
+			return env.Namespace(GinkgoT(), nil), []string{"-f", path}
+		}, `"maybe" is not a decision`),
+	)
+
+	It("names every right that is missing, and creates nothing", func(ctx SpecContext) {
+		ns := namespaceWith(ctx, nil, refunds)
+		reader := testenv.User{Name: "reader@" + ns}
+		Expect(env.Grant(ctx, "", "ctrlrun-viewer", reader)).To(Succeed())
+		o := verify(ctx, reader, ns)
+		Expect(o.code).To(Equal(2), o.String())
+		Expect(o.stderr).To(And(
+			ContainSubstring("create namespaces\n"), ContainSubstring("delete namespaces\n"), ContainSubstring("create serviceaccounts/token\n"),
+			ContainSubstring("create rolebindings.rbac.authorization.k8s.io\n"), ContainSubstring("create actionpolicies.ctrlrun.dev\n"), ContainSubstring("docs/verify.md")))
+		Expect(o.stderr).NotTo(ContainSubstring("get namespaces"))
+		Expect(scratchNamespaces(ctx)).To(BeEmpty())
+		Expect(verify(ctx, testenv.User{Name: "nobody@" + ns}, ns).code).To(Equal(2))
+	}, SpecTimeout(time.Minute))
+
+	It("needs no other rights than those in its documentation", func(ctx SpecContext) {
+		page, err := os.ReadFile(filepath.Join(env.Root, "docs", "verify.md"))
+		Expect(err).NotTo(HaveOccurred())
+		_, rest, found := strings.Cut(string(page), "```yaml\napiVersion: rbac.authorization.k8s.io/v1\n")
+		text, _, closed := strings.Cut(rest, "```")
+		Expect(found && closed).To(BeTrue())
+		role := &rbacv1.ClusterRole{}
+		Expect(yaml.UnmarshalStrict([]byte("apiVersion: rbac.authorization.k8s.io/v1\n"+text), role)).To(Succeed())
+		Expect(env.Admin().Create(ctx, role)).To(Succeed())
+		ns := namespaceWith(ctx, nil, approveOnly)
+		verifier := testenv.User{Name: "verifier@" + ns}
+		Expect(env.Grant(ctx, "", role.Name, verifier)).To(Succeed())
+		o := verify(ctx, verifier, ns, "--only", "G1,G7,G11", "-o", "json")
+		Expect(o.code).To(Equal(0), o.String())
+		Expect(o.read().with("pass")).To(Equal([]string{"G1", "G7", "G11"}))
+	}, SpecTimeout(2*time.Minute))
+
+	DescribeTable("removes the scratch namespace when it is interrupted",
+		func(ctx SpecContext, signal syscall.Signal) {
+			var stdout, stderr bytes.Buffer
+			cmd := command(admin(), namespaceWith(ctx, nil, refunds))
+			cmd.Stdout = &stdout
+			pipe, err := cmd.StderrPipe()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(cmd.Start()).To(Succeed())
+			buffer := make([]byte, 4096)
+			for !strings.Contains(stderr.String(), "G1 ") { // the middle of it
+				n, err := pipe.Read(buffer)
+				Expect(err).NotTo(HaveOccurred(), stderr.String())
+				stderr.Write(buffer[:n])
+			}
+			scratch := outcome{stderr: stderr.String()}.scratch()
+			Expect(scratchNamespaces(ctx)).To(ContainElement(scratch))
+			Expect(syscall.Kill(-cmd.Process.Pid, signal)).To(Succeed()) // as a terminal does: to the whole group
+			_, err = stderr.ReadFrom(pipe)
+			Expect(err).NotTo(HaveOccurred())
+			_ = cmd.Wait()
+			Expect(cmd.ProcessState.ExitCode()).To(Equal(3), stderr.String())
+			Expect(stderr.String()).To(ContainSubstring("interrupted, and there is no verdict"))
+			Expect(stdout.String()).To(BeEmpty())
+			Expect(gone(ctx, scratch)).To(BeTrue())
+		},
+		Entry("by Ctrl-C", syscall.SIGINT), Entry("by a terminal that is closed", syscall.SIGHUP), Entry("by kill", syscall.SIGTERM),
+	)
+
+	It("has no verdict when the time is over", func(ctx SpecContext) {
+		o := verify(ctx, admin(), namespaceWith(ctx, nil, refunds), "--timeout", "2s")
+		Expect(o.code).To(Equal(3), o.String())
+		Expect(o.stderr).To(ContainSubstring("--timeout"))
+		Expect(o.stdout).To(BeEmpty())
+	}, SpecTimeout(2*time.Minute))
+})
+
+var _ = Describe("verify without an operator", func() {
+	It("says that nobody answers, and removes what it made", func(ctx SpecContext) {
+		o := verify(ctx, admin(), namespaceWith(ctx, nil, refunds))
+		Expect(o.code).To(Equal(3), o.String())
+		Expect(o.stdout).To(BeEmpty())
+		Expect(o.stderr).To(And(ContainSubstring("there is no verdict"), ContainSubstring("is it running?")))
+		Expect(o.scratch()).NotTo(BeEmpty())
+	}, SpecTimeout(2*time.Minute))
+})
