@@ -67,10 +67,12 @@ func newCrashes(d dice) *crashes {
 	return c
 }
 
-// pace leaves an operator the time to get somewhere between two crashes.
+// pace leaves an operator the time to get somewhere between two crashes: it is what a write that nearly every Action makes
+// waits for, besides rarePace. What was done before waits for slowPace.
 const (
-	pace     = 1500 * time.Millisecond
 	rarePace = 500 * time.Millisecond
+	pace     = 1500 * time.Millisecond
+	slowPace = 4 * time.Second
 )
 
 // take is a crash for a write that an operator is about to make, if it is time for one. What was never done comes first, and
@@ -83,8 +85,14 @@ func (c *crashes) take(point string) (crash, bool) {
 	if !found || now.Before(c.next) {
 		return crash{}, false
 	}
-	often := slices.Contains(frequent, point)
-	if again := c.done[x] > 0; (often || again) && now.Before(c.next.Add(pace)) || again && c.missing(frequent...) {
+	wait, again := time.Duration(0), c.done[x] > 0
+	switch {
+	case again:
+		wait = slowPace
+	case slices.Contains(frequent, point):
+		wait = pace
+	}
+	if now.Before(c.next.Add(wait)) || again && c.missing(frequent...) {
 		return crash{}, false
 	}
 	c.done[x]++

@@ -185,7 +185,7 @@ func (r *run) workInAStorm(ctx context.Context, report *Report) error {
 	}
 	length := 100 * time.Second
 	if r.Length == Long {
-		length = max(length, time.Duration(r.Actions)*400*time.Millisecond)
+		length = max(length, time.Duration(r.Actions)*450*time.Millisecond)
 	}
 	r.stormy, r.calmDown = context.WithCancel(ctx)
 	defer r.calmDown()
@@ -217,7 +217,7 @@ func (r *run) feed(ctx context.Context, length time.Duration) {
 
 const (
 	manyAgents = 5
-	workers    = 8
+	workers    = 12
 )
 
 func (r *run) startAgents() (err error) {
@@ -229,7 +229,7 @@ func (r *run) startAgents() (err error) {
 	}
 	sleepers := 1
 	if r.Length == Long {
-		sleepers = 3
+		sleepers = 6
 	}
 	for i := range sleepers {
 		name := fmt.Sprintf("%s-%d", sleeper, i+1)

@@ -19,8 +19,8 @@ const sleeper = "sleeper"
 
 func sleeps(agent string) bool { return strings.HasPrefix(agent, sleeper) }
 
-// nap is longer than the shortest lease and what the operator waits after it.
-const nap = shortestLease + 15*time.Second
+// nap is longer than the shortest lease, what the operator waits after it, and what it may be held up itself.
+const nap = shortestLease + 30*time.Second
 
 // heard is told of each stage of each agent before the agent goes on: the place to kill it there.
 func (r *run) heard(_ context.Context, p desk.Progress) {
@@ -38,7 +38,7 @@ func (r *run) heard(_ context.Context, p desk.Progress) {
 	case sleeps(p.Agent) && p.Stage == desk.StageExecuted:
 		r.hold(p.Agent, "agent stop", p.Stage, nap, func() error { return r.agents[p.Agent].pause(nap) })
 	case sleeps(p.Agent):
-	case p.Stage == desk.StageAdmitted && roll.IntN(100) < 3, p.Stage == desk.StageExecuted && roll.IntN(100) < 3,
+	case p.Stage == desk.StageAdmitted && roll.IntN(100) < 2, p.Stage == desk.StageExecuted && roll.IntN(100) < 2,
 		p.Stage == desk.StageProposed && roll.IntN(100) < 1:
 		r.hold(p.Agent, "agent kill", p.Stage, judge.Forever, r.agents[p.Agent].kill)
 	}
