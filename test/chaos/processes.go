@@ -84,14 +84,22 @@ func (p *process) isRetired() bool {
 // kill ends the process as it stands (SIGKILL). It will be started again.
 func (p *process) kill() error { return p.now().Kill() }
 
-// pause stops the process as it stands (SIGSTOP), and lets it go on (SIGCONT) after a time.
-func (p *process) pause(d time.Duration) error {
+// suspend stops the process as it stands (SIGSTOP), until it is resumed (SIGCONT).
+func (p *process) suspend() (resume func(), err error) {
 	current := p.now()
 	if err := current.Pause(); err != nil {
-		return err
+		return nil, err
 	}
-	time.AfterFunc(d, func() { _ = current.Resume() }) // it may have been killed meanwhile
-	return nil
+	return func() { _ = current.Resume() }, nil // it may have been killed meanwhile
+}
+
+// pause is suspend for a time.
+func (p *process) pause(d time.Duration) error {
+	resume, err := p.suspend()
+	if err == nil {
+		time.AfterFunc(d, resume)
+	}
+	return err
 }
 
 // stop asks the process to end, and returns when it has, and when one that was being started meanwhile has.

@@ -55,7 +55,7 @@ func (r *run) takeTurns(ctx context.Context, until time.Time) error {
 			return err
 		}
 		next := time.Now().Add(10 * time.Second)
-		if next.Add(longerThanALease).After(until) {
+		if next.Add(takeover / 2).After(until) {
 			break
 		}
 		if !pause(ctx, next) {
@@ -200,31 +200,33 @@ func (r *run) removeQuota() {
 	}))
 }
 
-// longerThanALease is longer than the operators' leader lease, and what it takes another to notice that it is over.
-const longerThanALease = 22 * time.Second
+// takeover is how long another operator has to lead after the leader was stopped: the leader lease is 15 seconds.
+const takeover = time.Minute
 
-// overlapLeaders stops the leader for longer than its lease, so that the other takes over, and lets it go on then: it does
-// not know that it leads no more.
+// overlapLeaders stops the leader until its lease is over and the other has written in its place, and lets it go on then: it
+// does not know that it leads no more.
 func (r *run) overlapLeaders(ctx context.Context, _ *rand.Rand) error {
-	var leader string
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		leader = r.faults.leader()
-		return leader != "", nil
-	})
-	if err != nil {
+	leader := ""
+	changed := func(context.Context) (bool, error) { return r.faults.leader() != leader, nil }
+	if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, changed); err != nil {
 		return fmt.Errorf("no operator writes: %w", err)
 	}
+	leader = r.faults.leader()
 	if err := r.journal.Record(judge.Injection{Kind: "leader stopped", Process: leader}); err != nil {
 		return err
 	}
-	if err := r.operators[leader].pause(longerThanALease); err != nil {
+	resume, err := r.operators[leader].suspend()
+	if err != nil {
 		return err
 	}
-	pause(ctx, time.Now().Add(longerThanALease))
-	if next := r.faults.leader(); next != leader {
-		r.say("%s took over from %s, which goes on now", next, leader)
-		r.overlaps.Add(1)
+	defer resume()
+	stopped := time.Now()
+	if err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, takeover, true, changed); err != nil {
+		r.say("nobody took over from %s within %s", leader, takeover)
+		return ctx.Err()
 	}
+	r.say("%s took over from %s, which goes on after %s", r.faults.leader(), leader, time.Since(stopped).Round(time.Second))
+	r.overlaps.Add(1)
 	return nil
 }
 
