@@ -426,7 +426,9 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(verify(ctx, testenv.User{Name: "nobody@" + ns}, ns).code).To(Equal(2))
 	}, SpecTimeout(time.Minute))
 
-	It("needs no other rights than those in its documentation", func(ctx SpecContext) {
+	// documented is the ClusterRole in docs/verify.md.
+	documented := func() *rbacv1.ClusterRole {
+		GinkgoHelper()
 		page, err := os.ReadFile(filepath.Join(env.Root, "docs", "verify.md"))
 		Expect(err).NotTo(HaveOccurred())
 		_, rest, found := strings.Cut(string(page), "```yaml\napiVersion: rbac.authorization.k8s.io/v1\n")
@@ -434,6 +436,11 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(found && closed).To(BeTrue())
 		role := &rbacv1.ClusterRole{}
 		Expect(yaml.UnmarshalStrict([]byte("apiVersion: rbac.authorization.k8s.io/v1\n"+text), role)).To(Succeed())
+		return role
+	}
+
+	It("needs no other rights than those in its documentation", func(ctx SpecContext) {
+		role := documented()
 		Expect(env.Admin().Create(ctx, role)).To(Succeed())
 		ns := namespaceWith(ctx, nil, approveOnly)
 		verifier := testenv.User{Name: "verifier@" + ns}
@@ -443,30 +450,66 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.read().with("pass")).To(Equal([]string{"G1", "G7", "G11"}))
 	}, SpecTimeout(2*time.Minute))
 
+	// meanwhile does something in the middle of a run.
+	meanwhile := func(u testenv.User, namespace string, do func(process *os.Process, scratch string), args ...string) outcome {
+		GinkgoHelper()
+		var stdout, stderr bytes.Buffer
+		cmd := command(u, namespace, args...)
+		cmd.Stdout = &stdout
+		pipe, err := cmd.StderrPipe()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(cmd.Start()).To(Succeed())
+		buffer := make([]byte, 4096)
+		for !strings.Contains(stderr.String(), "G1 ") {
+			n, err := pipe.Read(buffer)
+			Expect(err).NotTo(HaveOccurred(), stderr.String())
+			stderr.Write(buffer[:n])
+		}
+		do(cmd.Process, outcome{stderr: stderr.String()}.scratch())
+		_, err = stderr.ReadFrom(pipe)
+		Expect(err).NotTo(HaveOccurred())
+		_ = cmd.Wait() // the exit code says it
+		return outcome{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+	}
+
+	It("says the command if it may not remove the scratch namespace any more", func(ctx SpecContext) {
+		ns := namespaceWith(ctx, nil, approveOnly)
+		verifier := testenv.User{Name: "dismissed@" + ns}
+		role := documented()
+		role.Name = "dismissed"
+		role.Rules[0].Verbs = []string{"create", "get"}
+		Expect(env.Admin().Create(ctx, role)).To(Succeed())
+		remover := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "remover"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"delete"}}}}
+		Expect(env.Admin().Create(ctx, remover)).To(Succeed())
+		Expect(env.Grant(ctx, "", role.Name, verifier)).To(Succeed())
+		Expect(env.Grant(ctx, "", remover.Name, verifier)).To(Succeed())
+		var left string
+		o := meanwhile(verifier, ns, func(_ *os.Process, scratch string) {
+			left = scratch
+			Expect(env.Admin().Delete(ctx, remover)).To(Succeed())
+		}, "--only", "G1,G4")
+		DeferCleanup(func(ctx SpecContext) {
+			Expect(env.Admin().Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: left}})).To(Succeed())
+			Eventually(ctx, func() bool { return gone(ctx, left) }).WithTimeout(30 * time.Second).Should(BeTrue())
+		})
+		Expect(o.code).To(Equal(3), o.String())
+		Expect(o.stderr).To(ContainSubstring("kubectl delete namespace " + left))
+		Expect(o.stdout).To(ContainSubstring("2/2 declared guarantees pass."), "what was found out is said all the same")
+		Expect(scratchNamespaces(ctx)).To(ConsistOf(left))
+	}, SpecTimeout(2*time.Minute))
+
 	DescribeTable("removes the scratch namespace when it is interrupted",
 		func(ctx SpecContext, signal syscall.Signal) {
-			var stdout, stderr bytes.Buffer
-			cmd := command(admin(), namespaceWith(ctx, nil, refunds))
-			cmd.Stdout = &stdout
-			pipe, err := cmd.StderrPipe()
-			Expect(err).NotTo(HaveOccurred())
-			Expect(cmd.Start()).To(Succeed())
-			buffer := make([]byte, 4096)
-			for !strings.Contains(stderr.String(), "G1 ") { // the middle of it
-				n, err := pipe.Read(buffer)
-				Expect(err).NotTo(HaveOccurred(), stderr.String())
-				stderr.Write(buffer[:n])
-			}
-			scratch := outcome{stderr: stderr.String()}.scratch()
-			Expect(scratchNamespaces(ctx)).To(ContainElement(scratch))
-			Expect(syscall.Kill(-cmd.Process.Pid, signal)).To(Succeed()) // as a terminal does: to the whole group
-			_, err = stderr.ReadFrom(pipe)
-			Expect(err).NotTo(HaveOccurred())
-			_ = cmd.Wait()
-			Expect(cmd.ProcessState.ExitCode()).To(Equal(3), stderr.String())
-			Expect(stderr.String()).To(ContainSubstring("interrupted, and there is no verdict"))
-			Expect(stdout.String()).To(BeEmpty())
-			Expect(gone(ctx, scratch)).To(BeTrue())
+			var there string
+			o := meanwhile(admin(), namespaceWith(ctx, nil, refunds), func(process *os.Process, scratch string) {
+				there = scratch
+				Expect(scratchNamespaces(ctx)).To(ContainElement(scratch))
+				Expect(syscall.Kill(-process.Pid, signal)).To(Succeed()) // as a terminal does: to the whole group
+			})
+			Expect(o.code).To(Equal(3), o.String())
+			Expect(o.stderr).To(ContainSubstring("interrupted, and there is no verdict"))
+			Expect(o.stdout).To(BeEmpty())
+			Expect(gone(ctx, there)).To(BeTrue())
 		},
 		Entry("by Ctrl-C", syscall.SIGINT), Entry("by a terminal that is closed", syscall.SIGHUP), Entry("by kill", syscall.SIGTERM),
 	)

@@ -125,9 +125,18 @@ func verifyCode(ctx context.Context, err error) error {
 }
 
 // failedError says that a guarantee does not hold. The report is on stdout.
-type failedError struct{ failed int }
+type failedError struct {
+	failed int
+	beside error // what went wrong afterwards, or nil
+}
 
-func (e *failedError) Error() string { return count(e.failed, "guarantee") + " failed" }
+func (e *failedError) Error() string {
+	text := count(e.failed, "guarantee") + " failed"
+	if e.beside != nil {
+		text += "\n" + e.beside.Error()
+	}
+	return text
+}
 
 func (a *app) verify(ctx context.Context, v verification, selected map[guarantees.ID]bool) error {
 	s, err := a.connect(ctx)
@@ -158,15 +167,12 @@ func (a *app) verify(ctx context.Context, v verification, selected map[guarantee
 	if report == nil {
 		return err
 	}
-	if err := errors.Join(a.printVerification(report, v), err); err != nil && report.Summary.Failed == 0 {
-		return err
-	} else if err != nil {
-		a.note("error: %s", display(err.Error()))
-	}
+	err = errors.Join(a.printVerification(report, v), err)
 	if report.ExitCode() == verify.Failed {
-		return &failedError{failed: report.Summary.Failed}
+		// What failed is worth more than what went wrong afterwards, which is said too.
+		return &failedError{failed: report.Summary.Failed, beside: err}
 	}
-	return nil
+	return err
 }
 
 func (a *app) versionText() string {
