@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/test/testenv"
@@ -27,6 +29,7 @@ var (
 
 func TestVerify(t *testing.T) {
 	RegisterFailHandler(Fail)
+	log.SetLogger(logr.Discard()) // the library's own lines would be taken for the product's
 	RunSpecs(t, "verify")
 }
 

@@ -105,24 +105,39 @@ func (v *verification) check() (map[guarantees.ID]bool, error) {
 // verifyCode gives an error of verify its exit code: 2 is for what was not begun, and everything else that is no verdict is 3. 1 is
 // never an error of verify itself.
 func verifyCode(ctx context.Context, err error) error {
-	var unusable *verify.UnusableError
 	var failed *failedError
+	var begun *begunError
+	var left *verify.LeftBehindError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &failed):
 		return exit.With(exit.Code(verify.Failed), err)
-	case errors.As(err, &unusable), exit.Of(err) == exit.Usage, exit.Of(err) == exit.Refused:
+	case !errors.As(err, &begun) && notBegun(err):
 		return exit.With(exit.Code(verify.Unusable), err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("it was not over in time, and there is no verdict: give more with --timeout: %w", err)
 	case ctx.Err() != nil:
 		err = fmt.Errorf("interrupted, and there is no verdict: %w", err)
+	case errors.As(err, &left): // the verdict is on stdout, or the error says that there is none
 	default:
 		err = fmt.Errorf("there is no verdict: %w", err)
 	}
 	return exit.With(exit.Code(verify.Broken), err)
 }
+
+// notBegun reports whether an error says that there is nothing to verify, or no right to.
+func notBegun(err error) bool {
+	var unusable *verify.UnusableError
+	return errors.As(err, &unusable) || exit.Of(err) == exit.Usage || exit.Of(err) == exit.Refused
+}
+
+// begunError is an error of a run that had begun: a request that is refused in it is no right that is known to be missing.
+type begunError struct{ err error }
+
+func (e *begunError) Error() string { return e.err.Error() }
+
+func (e *begunError) Unwrap() error { return e.err }
 
 // failedError says that a guarantee does not hold. The report is on stdout.
 type failedError struct {
@@ -161,8 +176,15 @@ func (a *app) verify(ctx context.Context, v verification, selected map[guarantee
 	}
 	report, err := verify.Run(ctx, o)
 	var silent *verify.SilentError
-	if errors.As(err, &silent) {
-		return fmt.Errorf("%w\n%s", err, s.silence(context.WithoutCancel(ctx)))
+	var unusable *verify.UnusableError
+	switch {
+	case errors.As(err, &silent):
+		err = fmt.Errorf("%w\n%s", err, s.silence(context.WithoutCancel(ctx)))
+	case errors.As(err, &unusable):
+		return err
+	}
+	if err != nil {
+		err = &begunError{err: err}
 	}
 	if report == nil {
 		return err

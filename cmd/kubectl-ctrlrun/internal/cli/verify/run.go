@@ -56,7 +56,7 @@ func (r *run) lease() time.Duration {
 
 // Run plans, makes the scratch namespace, plays every scenario that is applicable and selected, and removes the namespace. The
 // error is an *UnusableError if there is nothing to verify or no right to, a *SilentError if no operator answers. With an error there
-// is no report, unless it only says that the namespace could not be removed.
+// is no report, unless it is a *LeftBehindError alone.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &run{Options: o, report: &Report{
 		Schema: Schema, Catalogue: guarantees.Catalogue, Version: o.Version, Start: time.Now().UTC(),

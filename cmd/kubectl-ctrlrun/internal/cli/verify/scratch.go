@@ -92,6 +92,19 @@ func (s *scratch) create(ctx context.Context, environment string) error {
 	return nil
 }
 
+// LeftBehindError says that the scratch namespace could not be removed, and what to do.
+type LeftBehindError struct {
+	Namespace string
+	Err       error
+}
+
+func (e *LeftBehindError) Error() string {
+	return fmt.Sprintf("the scratch namespace could not be removed: %v\nremove it: kubectl delete namespace %s", e.Err, e.Namespace)
+}
+
+// Unwrap gives errors.As the cause.
+func (e *LeftBehindError) Unwrap() error { return e.Err }
+
 // remove deletes the namespace and waits for its end. It says whether the namespace is gone, and what to do if it could not be
 // deleted.
 func (s *scratch) remove(ctx context.Context) (gone bool, err error) {
@@ -113,7 +126,7 @@ func (s *scratch) remove(ctx context.Context) (gone bool, err error) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("the scratch namespace could not be removed: %w\nremove it: kubectl delete namespace %s", err, s.namespace)
+		return false, &LeftBehindError{Namespace: s.namespace, Err: err}
 	}
 	for deadline := time.Now().Add(removePatience); time.Now().Before(deadline); {
 		err := s.admin.Get(ctx, kube.ObjectKeyFromObject(namespace), namespace)
