@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -25,6 +27,7 @@ import (
 type Entry struct {
 	Server    string               `json:"server"`
 	TLS       rest.TLSClientConfig `json:"tls"`
+	Proxy     string               `json:"proxy,omitempty"`
 	Token     string               `json:"token"`
 	Namespace string               `json:"namespace"`
 	// Action to claim and execute.
@@ -57,6 +60,13 @@ func Contend(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read what to do: %w", err)
 	}
 	config := &rest.Config{Host: entry.Server, TLSClientConfig: entry.TLS, BearerToken: entry.Token, UserAgent: "kubectl-ctrlrun-verify"}
+	if entry.Proxy != "" {
+		proxy, err := url.Parse(entry.Proxy)
+		if err != nil {
+			return fmt.Errorf("the proxy of the cluster: %w", err)
+		}
+		config.Proxy = http.ProxyURL(proxy)
+	}
 	c, err := client.New(config, entry.Namespace)
 	if err != nil {
 		return err
@@ -238,8 +248,12 @@ type contender struct {
 }
 
 func (s *stage) start(ctx context.Context, r *remote, action string) (*contender, error) {
+	proxy, err := proxyOf(s.config)
+	if err != nil {
+		return nil, err
+	}
 	entry, err := json.Marshal(Entry{
-		Server: s.config.Host, TLS: rest.AnonymousClientConfig(s.config).TLSClientConfig, Token: s.agent.token,
+		Server: s.config.Host, Proxy: proxy, TLS: rest.AnonymousClientConfig(s.config).TLSClientConfig, Token: s.agent.token,
 		Namespace: s.namespace, Action: action, Remote: r.dir,
 	})
 	if err != nil {
@@ -260,6 +274,22 @@ func (s *stage) start(ctx context.Context, r *remote, action string) (*contender
 	}
 	_, err = c.stdin.Write(append(entry, '\n'))
 	return c, err
+}
+
+// proxyOf is the proxy that a kubeconfig names for its cluster. One of the environment the process has anyway.
+func proxyOf(config *rest.Config) (string, error) {
+	if config.Proxy == nil {
+		return "", nil
+	}
+	request, err := http.NewRequest(http.MethodGet, config.Host, nil)
+	if err != nil {
+		return "", fmt.Errorf("the address of the cluster: %w", err)
+	}
+	proxy, err := config.Proxy(request)
+	if err != nil || proxy == nil {
+		return "", err
+	}
+	return proxy.String(), nil
 }
 
 // atStart returns when the process is ready.

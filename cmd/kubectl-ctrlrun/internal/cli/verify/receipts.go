@@ -32,15 +32,29 @@ func altered(ctx context.Context, s *stage) (any, error) {
 		return nil, err
 	}
 	head := receipt.Link{Seq: o.Status.ReceiptRef.Seq, Hash: o.Status.ReceiptRef.Hash}
+	members, err := s.detected(receipt.Verify, entries, head)
+	if err != nil {
+		return nil, err
+	}
+	detail := map[string]any{"receipts": len(entries), "seq": head.Seq, "altered": slices.Sorted(maps.Keys(members))}
+	return detail, s.kept(ctx, o, members["result"])
+}
+
+// judge is what verifies a chain.
+type judge func([]receipt.Entry, receipt.Options) receipt.Report
+
+// detected checks that the chain is intact as it is, and that it is not with any member of the receipt at head altered. It gives the
+// altered documents.
+func (s *stage) detected(verify judge, entries []receipt.Entry, head receipt.Link) (map[string]string, error) {
 	s.control = true
-	if report := receipt.Verify(entries, receipt.Options{Head: &head}); report.Verdict != receipt.Intact {
+	if report := verify(entries, receipt.Options{Head: &head}); report.Verdict != receipt.Intact {
 		return nil, s.fail("the chain as it was written is intact", "it is %s: %v", report.Verdict, report.Breaks)
 	}
-	s.control = false
 	at := slices.IndexFunc(entries, func(e receipt.Entry) bool { return e.Seq == head.Seq })
 	if at < 0 {
-		return nil, s.fail(fmt.Sprintf("the chain has receipt %d, which action %s refers to", head.Seq, o.Name), "it has not")
+		return nil, s.fail(fmt.Sprintf("the chain has receipt %d, to which its action refers", head.Seq), "it has not")
 	}
+	s.control = false
 	members, err := alterations(entries[at])
 	if err != nil {
 		return nil, err
@@ -48,14 +62,13 @@ func altered(ctx context.Context, s *stage) (any, error) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		copied := slices.Clone(entries)
 		copied[at].Document = members[name]
-		report := receipt.Verify(copied, receipt.Options{Head: &head})
+		report := verify(copied, receipt.Options{Head: &head})
 		if len(report.Breaks) != 1 || report.Breaks[0].Name != receipt.ContentAltered || report.Breaks[0].Seq != head.Seq {
 			return nil, s.fail(fmt.Sprintf("receipt %d with another %s is named: %s %d", head.Seq, name, receipt.ContentAltered, head.Seq),
 				"it is %s: %v", report.Verdict, report.Breaks)
 		}
 	}
-	detail := map[string]any{"receipts": len(entries), "seq": head.Seq, "altered": slices.Sorted(maps.Keys(members))}
-	return detail, s.kept(ctx, o, members["result"])
+	return members, nil
 }
 
 // leaveReceipt drives an action to whatever end the policy gives it.

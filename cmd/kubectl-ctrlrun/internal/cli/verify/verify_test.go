@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +18,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/guarantees"
+	"ctrlrun.dev/operator/kernel/receipt"
 )
 
 // The namespace is removed however it ends, with a context that still works.
@@ -209,6 +214,77 @@ func TestAPolicyThatIsNotValidIsRefused(t *testing.T) {
 	var unusable *UnusableError
 	if !errors.As(err, &unusable) || !strings.Contains(err.Error(), "payments/p") || !strings.Contains(err.Error(), "spec.actions") {
 		t.Errorf("%v", err)
+	}
+}
+
+// chain are n receipts as an operator writes them.
+func chain(t *testing.T, n int) []receipt.Entry {
+	t.Helper()
+	head := receipt.Start()
+	var entries []receipt.Entry
+	for i := range n {
+		d := receipt.Document{
+			Kind: receipt.KindAction, SubjectUID: strconv.Itoa(i), ActionUID: strconv.Itoa(i), ActionName: "a", ActionType: "a.b", ClusterID: "c",
+			Namespace: "n", NamespaceUID: "u", Principal: &receipt.Principal{Agent: "x"}, Environment: "production",
+			Result: decision.Denied, Reason: decision.PlainDecision, Arguments: map[string]any{"x": "y"}, ProposedTime: time.Unix(1, 0), FinishedTime: time.Unix(2, 0),
+		}
+		e, err := d.Entry(head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, head = append(entries, e), receipt.Link{Seq: e.Seq, Hash: e.Hash}
+	}
+	return entries
+}
+
+// A verification that sees nothing, and one that always sees something, are both found out.
+func TestAlteredReceiptsHaveToBeDetected(t *testing.T) {
+	g11 := guarantees.All()[len(guarantees.All())-1]
+	entries := chain(t, 4)
+	for name, test := range map[string]struct {
+		verify judge
+		head   int
+		reason string // "": it holds
+	}{
+		"the last":     {receipt.Verify, 3, ""},
+		"in the midst": {receipt.Verify, 1, ""},
+		"blind": {func(e []receipt.Entry, o receipt.Options) receipt.Report {
+			return receipt.Report{Verdict: receipt.Intact}
+		}, 3, g11.Invariant + ": not so"},
+		"never content": {func(e []receipt.Entry, o receipt.Options) receipt.Report {
+			return receipt.Report{Verdict: receipt.Broken}
+		}, 3, controlFailed},
+		"another name": {func(e []receipt.Entry, o receipt.Options) receipt.Report {
+			r := receipt.Verify(e, o)
+			for i := range r.Breaks {
+				r.Breaks[i].Name = receipt.LinkBroken
+			}
+			return r
+		}, 3, g11.Invariant + ": not so"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &stage{plan: guarantees.Plan{Guarantee: g11}}
+			members, err := s.detected(test.verify, entries, receipt.Link{Seq: entries[test.head].Seq, Hash: entries[test.head].Hash})
+			var f *finding
+			switch {
+			case test.reason == "" && (err != nil || len(members) != 4):
+				t.Errorf("%d alterations, %v", len(members), err)
+			case test.reason != "" && (!errors.As(err, &f) || f.reason != test.reason):
+				t.Errorf("%v, want %q", err, test.reason)
+			}
+		})
+	}
+}
+
+// A process of a race reaches the cluster by the proxy of the kubeconfig.
+func TestProxyOfAKubeconfig(t *testing.T) {
+	for want, config := range map[string]*rest.Config{
+		"":                          {Host: "https://cluster.example"},
+		"http://proxy.example:3128": {Host: "https://cluster.example", Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example:3128"})},
+	} {
+		if got, err := proxyOf(config); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
 	}
 }
 
