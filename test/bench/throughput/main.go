@@ -3,7 +3,7 @@
 //
 //	make bench
 //	make bench ARGS=--quick
-//	make bench ARGS="--only governed --operator old=/tmp/old/ctrlrun-operator --operator new=bin/ctrlrun-operator"
+//	make bench ARGS="--only governed --operator 'old=../old/bin/ctrlrun-operator manifests=../old/config/local' --operator new=bin/ctrlrun-operator"
 package main
 
 import (
@@ -21,11 +21,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"ctrlrun.dev/operator/test/testenv"
 	"ctrlrun.dev/operator/test/testenv/assets"
 )
 
 func main() {
+	log.SetLogger(logr.Discard()) // of the clients, which are many; what goes wrong is an error
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := command(ctx, os.Args[1:]); err != nil {
@@ -111,8 +115,8 @@ func parse(args []string, root string, out io.Writer) (options, error) {
 		o.loads = []string{allowLoad, approveLoad}
 		return nil
 	})
-	f.Func("operator", "an operator to measure: `[NAME=]PATH [ARGS...]`; given more than once, they take turns (default bin/ctrlrun-operator)", func(text string) error {
-		b, err := parseBinary(text)
+	f.Func("operator", "an operator to measure: `[NAME=]PATH [manifests=DIR] [ARGS...]`; given more than once, they take turns (default bin/ctrlrun-operator)", func(text string) error {
+		b, err := parseBinary(text, root)
 		o.operators = append(o.operators, b)
 		return err
 	})
@@ -141,7 +145,7 @@ func parse(args []string, root string, out io.Writer) (options, error) {
 		o.ranges = filepath.Join(root, "docs", "benchmarks", "ranges.yaml")
 	}
 	if len(o.operators) == 0 {
-		b, err := parseBinary(filepath.Join(root, "bin", "ctrlrun-operator"))
+		b, err := parseBinary(filepath.Join(root, "bin", "ctrlrun-operator"), root)
 		if err != nil {
 			return o, err
 		}
@@ -199,7 +203,12 @@ func measure(ctx context.Context, o options, r *result) (err error) {
 	if !o.measures(governedSection) && !o.measures(restartSection) {
 		return nil
 	}
-	env, err := testenv.Start(ctx, testenv.Options{})
+	dir, err := bare()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	env, err := testenv.Start(ctx, testenv.Options{Manifests: dir})
 	if err != nil {
 		return err
 	}
@@ -213,35 +222,17 @@ func measure(ctx context.Context, o options, r *result) (err error) {
 			return err
 		}
 	}
-	like, err := s.found(ctx, o.operators[0])
-	if err != nil {
-		return err
-	}
-	if r.ActionBytes, err = sizeOf(like); err != nil {
-		return err
-	}
-	if err := s.weigh(r.ActionBytes); err != nil {
-		return err
-	}
-	return s.measure(ctx, o, like.Name, r)
-}
-
-func (s *scene) measure(ctx context.Context, o options, like string, r *result) error {
-	fresh, err := s.env.Snapshot()
+	from, err := s.clusters(ctx, o, r)
 	if err != nil {
 		return err
 	}
 	if o.measures(governedSection) {
-		from, err := s.fill(ctx, fresh, like, o.existing)
-		if err != nil {
-			return err
-		}
 		if err := s.visits(ctx, o, from, r); err != nil {
 			return err
 		}
 	}
 	if o.measures(restartSection) {
-		return s.restarts(ctx, o, fresh, r)
+		return s.restarts(ctx, o, from, r)
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ type restart struct {
 }
 
 // inFlight makes a cluster with so many admitted actions, and gives it with them.
-func (s *scene) inFlight(ctx context.Context, b binary, fresh *testenv.Snapshot, n int) (*testenv.Snapshot, []v1alpha1.Action, error) {
-	if err := s.restore(ctx, fresh); err != nil {
+func (s *scene) inFlight(ctx context.Context, b binary, from *testenv.Snapshot, n int) (*testenv.Snapshot, []v1alpha1.Action, error) {
+	if err := s.restore(ctx, from); err != nil {
 		return nil, nil, err
 	}
 	if _, err := s.start(ctx, b); err != nil {
@@ -84,12 +84,12 @@ func (a *agent) admitted(ctx context.Context) (string, error) {
 }
 
 // restarts measures both orders: the reports after the operator, and the operator after the reports.
-func (s *scene) restarts(ctx context.Context, o options, fresh *testenv.Snapshot, r *result) error {
-	cluster, actions, err := s.inFlight(ctx, o.operators[0], fresh, o.inFlight)
-	if err != nil {
-		return err
-	}
+func (s *scene) restarts(ctx context.Context, o options, from clusters, r *result) error {
 	for _, b := range o.operators {
+		cluster, actions, err := s.inFlight(ctx, b, from[b.Manifests].levels[fresh], o.inFlight)
+		if err != nil {
+			return err
+		}
 		for _, measure := range []func(context.Context, binary, []v1alpha1.Action) (restart, error){s.reportAfter, s.reportBefore} {
 			if err := s.restore(ctx, cluster); err != nil {
 				return err

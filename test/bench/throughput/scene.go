@@ -1,17 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,20 +40,34 @@ type binary struct {
 	Name string   `json:"name"`
 	Path string   `json:"path"`
 	Args []string `json:"args,omitempty"`
+	// Manifests are those it belongs to: an operator holds everything unless it finds the admission policies it was built with.
+	Manifests string `json:"-"`
 }
 
-// parseBinary reads [NAME=]PATH [ARGS...].
-func parseBinary(text string) (binary, error) {
+// parseBinary reads [NAME=]PATH [manifests=DIR] [ARGS...].
+func parseBinary(text, root string) (binary, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return binary{}, errors.New("an operator is [NAME=]PATH [ARGS...]")
+		return binary{}, errors.New("an operator is [NAME=]PATH [manifests=DIR] [ARGS...]")
 	}
-	b := binary{Name: "operator", Path: words[0], Args: words[1:]}
+	b := binary{Name: "operator", Path: words[0], Manifests: filepath.Join(root, "config", "local")}
 	if name, path, found := strings.Cut(words[0], "="); found {
 		b.Name, b.Path = name, path
 	}
-	if _, err := os.Stat(b.Path); err != nil {
-		return binary{}, fmt.Errorf("operator %s: %w; `make build` puts one at bin/ctrlrun-operator", b.Name, err)
+	b.Args = words[1:]
+	if len(b.Args) > 0 {
+		if dir, found := strings.CutPrefix(b.Args[0], "manifests="); found {
+			dir, err := filepath.Abs(dir)
+			if err != nil {
+				return binary{}, err
+			}
+			b.Manifests, b.Args = dir, b.Args[1:]
+		}
+	}
+	for _, path := range []string{b.Path, b.Manifests} {
+		if _, err := os.Stat(path); err != nil {
+			return binary{}, fmt.Errorf("operator %s: %w; `make build` puts one at bin/ctrlrun-operator", b.Name, err)
+		}
 	}
 	return b, nil
 }
@@ -70,28 +86,26 @@ type scene struct {
 	approver *approver
 }
 
-// newScene makes as many clients of each kind as will ever act at once.
+// newScene starts a control plane, still without this product, and makes as many clients of each kind as will ever act at
+// once.
 func newScene(ctx context.Context, env *testenv.Environment, clients int) (*scene, error) {
 	s := &scene{env: env, counters: map[string]*counter{"agents": newCounter(), "approver": newCounter(), "floor": newCounter()}}
-	for _, name := range []string{namespace, floorNamespace} {
-		if err := env.Admin().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-			return nil, err
-		}
-	}
 	if err := createFloor(ctx, env); err != nil {
 		return nil, err
 	}
-	if err := s.allow(ctx, namespace, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "ctrlrun-agent"},
-		authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "actions", Verb: "create"}); err != nil {
+	if err := s.allow(ctx, floorNamespace, "Role", floorRole, authorizationv1.ResourceAttributes{Group: floorGroup, Resource: floorResource, Verb: "create"}); err != nil {
 		return nil, err
 	}
-	if err := s.allow(ctx, floorNamespace, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: floorRole},
-		authorizationv1.ResourceAttributes{Group: floorGroup, Resource: floorResource, Verb: "create"}); err != nil {
+	apiserver, err := newWeb(s.env.Config(testenv.User{Name: "prometheus", Groups: []string{"system:monitoring"}}))
+	if err != nil {
 		return nil, err
 	}
-	if err := s.people(ctx); err != nil {
+	s.meter = &meter{apiserver: apiserver, counters: s.counters, processes: s.processes}
+	c, err := s.client(s.counted("approver", alice))
+	if err != nil {
 		return nil, err
 	}
+	s.approver = &approver{client: c, user: alice.Name}
 	for i := range clients {
 		if err := s.hire(i); err != nil {
 			return nil, err
@@ -100,13 +114,26 @@ func newScene(ctx context.Context, env *testenv.Environment, clients int) (*scen
 	return s, nil
 }
 
+// alice is who approves.
+var alice = testenv.User{Name: "alice@example.com", Groups: []string{"payments-leads"}}
+
+// install puts an operator's manifests onto the cluster, and gives everybody what the shipped roles allow.
+func (s *scene) install(ctx context.Context, manifests string) error {
+	if err := s.env.Apply(ctx, manifests); err != nil {
+		return err
+	}
+	if err := s.allow(ctx, namespace, "ClusterRole", "ctrlrun-agent", authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "actions", Verb: "create"}); err != nil {
+		return err
+	}
+	return s.env.Grant(ctx, namespace, "ctrlrun-approver", alice)
+}
+
 // allow binds a role to all ServiceAccounts of a namespace, and returns when it is granted.
-func (s *scene) allow(ctx context.Context, namespace string, role rbacv1.RoleRef, what authorizationv1.ResourceAttributes) error {
-	group := "system:serviceaccounts:" + namespace
+func (s *scene) allow(ctx context.Context, namespace, kind, role string, what authorizationv1.ResourceAttributes) error {
 	if err := s.env.Admin().Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "bench"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}},
-		RoleRef:    role,
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:" + namespace}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
 	}); err != nil {
 		return err
 	}
@@ -116,22 +143,6 @@ func (s *scene) allow(ctx context.Context, namespace string, role rbacv1.RoleRef
 
 func account(namespace string, i int) testenv.User {
 	return testenv.ServiceAccountUser(namespace, fmt.Sprintf("agent-%02d", i))
-}
-
-// people are who approves, and who reads the apiserver's metrics.
-func (s *scene) people(ctx context.Context) error {
-	apiserver, err := newWeb(s.env.Config(testenv.User{Name: "prometheus", Groups: []string{"system:monitoring"}}))
-	if err != nil {
-		return err
-	}
-	s.meter = &meter{apiserver: apiserver, counters: s.counters, processes: s.processes}
-	alice := testenv.User{Name: "alice@example.com", Groups: []string{"payments-leads"}}
-	if err := s.env.Grant(ctx, namespace, "ctrlrun-approver", alice); err != nil {
-		return err
-	}
-	c, err := s.client(s.counted("approver", alice))
-	s.approver = &approver{client: c, user: alice.Name}
-	return err
 }
 
 // hire makes one client of each kind.
@@ -186,6 +197,42 @@ func (s *scene) restore(ctx context.Context, to *testenv.Snapshot) error {
 	if err := s.env.Restore(ctx, to); err != nil {
 		return err
 	}
+	if err := s.taken(ctx); err != nil {
+		return err
+	}
+	return s.cached(ctx)
+}
+
+// cached returns when the apiserver holds all records in its watch cache. An operator that starts together with an apiserver
+// waits for that; what is measured here is one that starts alone.
+func (s *scene) cached(ctx context.Context) error {
+	for _, list := range []kube.ObjectList{&v1alpha1.ActionList{}, &v1alpha1.EffectList{}, &v1alpha1.OutcomeList{}, &v1alpha1.ReceiptList{}, &v1alpha1.ApprovalList{}, &v1alpha1.ClaimList{}} {
+		gvk, err := s.env.Admin().GroupVersionKindFor(list)
+		if err != nil {
+			return err
+		}
+		gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+		mapping, err := s.env.Admin().RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err != nil {
+			return err
+		}
+		// The first request about a resource begins it.
+		if err := s.env.Admin().List(ctx, list, kube.Limit(1)); err != nil {
+			return err
+		}
+		done := fmt.Sprintf("apiserver_watch_cache_initializations_total{group=%q,resource=%q}", gvk.Group, mapping.Resource.Resource)
+		if err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, 5*patience, true, func(ctx context.Context) (bool, error) {
+			text, err := s.meter.apiserver.do(ctx, http.MethodGet, "/metrics", nil)
+			return bytes.Contains(text, []byte(done)), err
+		}); err != nil {
+			return fmt.Errorf("waiting until the apiserver has %s in its watch cache: %w", mapping.Resource.Resource, err)
+		}
+	}
+	return nil
+}
+
+// taken returns when the apiserver takes statements.
+func (s *scene) taken(ctx context.Context) error {
 	for who, statements := range map[kube.Client][]kube.Object{
 		s.agents[0].client: {&v1alpha1.Action{}, &v1alpha1.Claim{}, &v1alpha1.Outcome{}},
 		s.approver.client:  {&v1alpha1.Approval{}},
@@ -211,10 +258,22 @@ func (s *scene) start(ctx context.Context, b binary) (time.Duration, error) {
 	if err := s.launch(b); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
-	err := s.operator.WaitReady(ctx)
-	return time.Since(began), err
+	if err := s.operator.WaitReady(ctx); err != nil {
+		return 0, fmt.Errorf("operator %s: %w\nIts log ends with:\n%s", b.Name, err, s.log(b))
+	}
+	return time.Since(began), nil
+}
+
+// log is the end of what processes of a binary have logged.
+func (s *scene) log(b binary) []byte {
+	const enough = 4000
+	text, err := os.ReadFile(filepath.Join(s.env.Dir, filepath.Base(b.Path)+".log"))
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text[max(0, len(text)-enough):]
 }
 
 // launch runs an operator with the flags it is shipped with, but for the addresses.

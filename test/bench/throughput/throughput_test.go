@@ -439,30 +439,38 @@ func TestTheKernelIsMeasuredByItsLastRule(t *testing.T) {
 }
 
 func TestFlags(t *testing.T) {
-	here := filepath.Join(t.TempDir(), "operator")
+	root := t.TempDir()
+	manifests, older := filepath.Join(root, "config", "local"), filepath.Join(root, "older")
+	for _, dir := range []string{manifests, older} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here := filepath.Join(root, "operator")
 	if err := os.WriteFile(here, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	o, err := parse([]string{"--quick", "--existing", "0,500", "--operator", "old=" + here, "--operator", "new=" + here + " --concurrency=16"}, t.TempDir(), io.Discard)
+	o, err := parse([]string{"--quick", "--existing", "0,500", "--operator", "old=" + here + " manifests=" + older, "--operator", "new=" + here + " --concurrency=16"}, root, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o.repetitions != 1 || !cmp.Equal(o.existing, []int{0, 500}) {
 		t.Errorf("what is given after --quick does not win: %+v", o)
 	}
-	if want := []binary{{Name: "old", Path: here, Args: []string{}}, {Name: "new", Path: here, Args: []string{"--concurrency=16"}}}; !cmp.Equal(want, o.operators) {
+	if want := []binary{{Name: "old", Path: here, Args: []string{}, Manifests: older}, {Name: "new", Path: here, Args: []string{"--concurrency=16"}, Manifests: manifests}}; !cmp.Equal(want, o.operators) {
 		t.Error(cmp.Diff(want, o.operators))
 	}
 	for name, args := range map[string][]string{
 		"a name twice":         {"--operator", here, "--operator", here},
 		"no such binary":       {"--operator", here + ".missing"},
+		"no such manifests":    {"--operator", here + " manifests=" + root + "/missing"},
 		"an unknown section":   {"--operator", here, "--only", "everything"},
 		"an unknown load":      {"--operator", here, "--loads", "deny"},
 		"no clients":           {"--operator", here, "--clients", "0"},
 		"a word that is none":  {"--operator", here, "quick"},
 		"no repetition at all": {"--operator", here, "--repetitions", "0"},
 	} {
-		if _, err := parse(args, t.TempDir(), io.Discard); err == nil {
+		if _, err := parse(args, root, io.Discard); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}

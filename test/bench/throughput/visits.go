@@ -2,64 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	kube "sigs.k8s.io/controller-runtime/pkg/client"
-
-	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/test/testenv"
 )
-
-// found opens the namespace's chain, puts its policy into force and lets one action run through. It gives that action, which
-// says how large others are and what they look like when they are finished.
-func (s *scene) found(ctx context.Context, b binary) (*v1alpha1.Action, error) {
-	if _, err := s.start(ctx, b); err != nil {
-		return nil, err
-	}
-	if err := s.env.Policy(ctx, namespace, rulesInForce); err != nil {
-		return nil, err
-	}
-	if err := s.env.WaitForAdmission(ctx); err != nil {
-		return nil, err
-	}
-	one := s.agents[:1]
-	if err := s.attended(ctx, one, allowPath, func(ctx context.Context) error { return exactly(ctx, one, 1) }); err != nil {
-		return nil, err
-	}
-	list := &v1alpha1.ActionList{}
-	if err := s.agents[0].client.List(ctx, list, kube.InNamespace(namespace)); err != nil {
-		return nil, err
-	}
-	if len(list.Items) != 1 {
-		return nil, fmt.Errorf("there are %d actions, not one", len(list.Items))
-	}
-	return &list.Items[0], s.stop()
-}
-
-// sizeOf is how many bytes an action is as JSON, without managedFields: nobody sends those.
-func sizeOf(a *v1alpha1.Action) (int, error) {
-	o := a.DeepCopy()
-	o.ManagedFields = nil
-	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Action"))
-	text, err := json.Marshal(o)
-	return len(text), err
-}
-
-// weigh makes raw creates as large as an action.
-func (s *scene) weigh(size int) error {
-	body, err := sized(size)
-	if err != nil {
-		return err
-	}
-	for _, c := range s.creators {
-		c.body = body
-	}
-	return nil
-}
 
 // visit is one operator on one cluster: it begins with what a snapshot holds.
 type visit struct {
@@ -76,42 +22,9 @@ type visit struct {
 	Busy memory `json:"busy"`
 }
 
-// fills are snapshots of the cluster by how many finished actions it holds.
-type fills map[int]*testenv.Snapshot
-
-// fill makes them, each from the one before. The apiserver is suspended meanwhile: nobody has to hear of what is written.
-func (s *scene) fill(ctx context.Context, fresh *testenv.Snapshot, like string, levels []int) (_ fills, err error) {
-	all := fills{0: fresh}
-	to, err := s.store()
-	if err != nil {
-		return nil, err
-	}
-	resume, err := s.env.SuspendAPIServer()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, resume()) }()
-	existing := 0
-	for _, level := range slices.Sorted(slices.Values(levels)) {
-		if level == 0 {
-			continue
-		}
-		began := time.Now()
-		if err := finishedActions(ctx, to, like, level-existing); err != nil {
-			return nil, err
-		}
-		existing = level
-		if all[level], err = s.env.Snapshot(); err != nil {
-			return nil, err
-		}
-		progress("%d finished actions were written in %.0f s", level, time.Since(began).Seconds())
-	}
-	return all, nil
-}
-
 // visits measures all blocks. Each repetition begins with the same clusters for each operator, and the operators take turns
 // in going first.
-func (s *scene) visits(ctx context.Context, o options, from fills, r *result) error {
+func (s *scene) visits(ctx context.Context, o options, from clusters, r *result) error {
 	for n := range o.repetitions {
 		operators := slices.Clone(o.operators)
 		if n%2 == 1 {
@@ -119,7 +32,7 @@ func (s *scene) visits(ctx context.Context, o options, from fills, r *result) er
 		}
 		for _, existing := range o.existing {
 			for _, b := range operators {
-				if err := s.restore(ctx, from[existing]); err != nil {
+				if err := s.restore(ctx, from[b.Manifests].levels[existing]); err != nil {
 					return err
 				}
 				if err := s.visit(ctx, place{operator: b, existing: existing, repetition: n}, o, r); err != nil {
