@@ -144,7 +144,7 @@ func (f *faults) giveUp(r proxy.Request) bool {
 // share is how much of what is sent goes wrong, in percent.
 const (
 	shareOfWrites  = 8
-	shareOfReads   = 3
+	shareOfReads   = 2
 	shareOfWatches = 6
 )
 

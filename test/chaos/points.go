@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"text/tabwriter"
-	"time"
 
 	"ctrlrun.dev/operator/test/chaos/proxy"
 )
@@ -19,7 +18,7 @@ var writes = []string{
 	proxy.PointLapse, proxy.PointAppend, proxy.PointAppendEvent,
 }
 
-// frequent are those that nearly every Action makes. They wait for their turn; the others are taken as they come.
+// frequent are those that nearly every Action makes. The others are taken nearly as they come.
 var frequent = []string{proxy.PointAdmit, proxy.PointFinish, proxy.PointReserve, proxy.PointSettle, proxy.PointAppend, proxy.PointPin, proxy.PointClaimable}
 
 // when is on which side of a write something is done to the operator that makes it.
@@ -47,10 +46,10 @@ type crash struct {
 
 // crashes are what is still to be done to operators, and what was done.
 type crashes struct {
-	mu   sync.Mutex
-	todo []crash
-	done map[crash]int
-	next time.Time
+	mu       sync.Mutex
+	todo     []crash
+	done     map[crash]int
+	progress int // writes since the last one
 }
 
 func newCrashes(d dice) *crashes {
@@ -67,36 +66,35 @@ func newCrashes(d dice) *crashes {
 	return c
 }
 
-// pace leaves an operator the time to get somewhere between two crashes: it is what a write that nearly every Action makes
-// waits for, besides rarePace. What was done before waits for slowPace.
+// Between two crashes operators must have got somewhere: so many writes were made, however slow the machine is. A write that
+// nearly every Action makes leaves the turn to the others for longer, and what was done before for longer still.
 const (
-	rarePace = 500 * time.Millisecond
-	pace     = 1500 * time.Millisecond
-	slowPace = 4 * time.Second
+	progressForRare     = 3
+	progressForFrequent = 12
+	progressForAgain    = 40
 )
 
-// take is a crash for a write that an operator is about to make, if it is time for one. What was never done comes first, and
-// at a rare write it does not wait; what was done before has its turn again when nothing else that could be is left.
+// take is a crash for a write that an operator is about to make, if it is time for one: what was done least at this write.
 func (c *crashes) take(point string) (crash, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
 	x, found := c.least(point)
-	if !found || now.Before(c.next) {
+	if !found {
 		return crash{}, false
 	}
-	wait, again := time.Duration(0), c.done[x] > 0
+	c.progress++
+	need := progressForRare
 	switch {
-	case again:
-		wait = slowPace
+	case c.done[x] > 0:
+		need = progressForAgain
 	case slices.Contains(frequent, point):
-		wait = pace
+		need = progressForFrequent
 	}
-	if now.Before(c.next.Add(wait)) || again && c.missing(frequent...) {
+	if c.progress < need {
 		return crash{}, false
 	}
 	c.done[x]++
-	c.next = now.Add(rarePace)
+	c.progress = 0
 	return x, true
 }
 
@@ -112,11 +110,6 @@ func (c *crashes) least(point string) (crash, bool) {
 		return crash{}, false
 	}
 	return slices.MinFunc(of, func(a, b crash) int { return cmp.Compare(c.done[a], c.done[b]) }), true
-}
-
-// missing reports whether one of the ways to crash at these points has not happened.
-func (c *crashes) missing(points ...string) bool {
-	return slices.ContainsFunc(c.todo, func(x crash) bool { return c.done[x] == 0 && slices.Contains(points, x.Point) })
 }
 
 // Coverage is how often operators were killed and stopped at one write.

@@ -81,15 +81,17 @@ type run struct {
 	mu      sync.Mutex
 	// acknowledged are the reports that agents were told are stored.
 	acknowledged []judge.Acknowledged
-	failed       error
-	began        time.Time
+	// left is when an agent gave up an Action, by uid.
+	left   map[string]time.Time
+	failed error
+	began  time.Time
 }
 
 // Run is a whole run. The error says that it could not be carried out; what the judge found is in the report.
 func Run(ctx context.Context, t testenv.TB, o Options) (_ *Report, err error) {
 	r := &run{
 		Options: o, t: t, dice: dice(o.Seed), crashes: newCrashes(dice(o.Seed)), began: time.Now(),
-		operators: map[string]*operator{}, agents: map[string]*process{},
+		operators: map[string]*operator{}, agents: map[string]*process{}, left: map[string]time.Time{},
 	}
 	r.faults = &faults{run: r, mood: calm}
 	// The clients of the harness are as quiet as the product's: what they meet is injected.
@@ -185,7 +187,7 @@ func (r *run) workInAStorm(ctx context.Context, report *Report) error {
 	}
 	length := 100 * time.Second
 	if r.Length == Long {
-		length = max(length, time.Duration(r.Actions)*450*time.Millisecond)
+		length = max(length, time.Duration(r.Actions)*400*time.Millisecond)
 	}
 	r.stormy, r.calmDown = context.WithCancel(ctx)
 	defer r.calmDown()
@@ -305,7 +307,7 @@ func (r *run) verdict(ctx context.Context, report *Report) error {
 	if err != nil {
 		return err
 	}
-	state.Acknowledged = r.reports()
+	state.Acknowledged, state.Left = r.told()
 	if err := writeJSON(filepath.Join(r.Dir, "state.json"), state); err != nil {
 		return err
 	}

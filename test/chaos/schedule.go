@@ -68,11 +68,11 @@ func (r *run) takeTurns(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// suffer has one outage after the other, evenly over the time: each kind at least once, and about every two minutes.
+// suffer has one outage after the other, evenly over the time: each kind at least once, and one in a minute and a half.
 func (r *run) suffer(ctx context.Context, from, until time.Time) error {
 	outages := []misfortune{{"apiserver killed", r.killAPIServer}, {"etcd killed", r.killEtcd}, {"etcd without space", r.fillEtcd}}
 	length := until.Sub(from)
-	n := len(outages) * max(1, int(length/(2*time.Minute)))
+	n := max(len(outages), int(length/(90*time.Second)))
 	for i := range n {
 		if !pause(ctx, from.Add(length*time.Duration(i+1)/time.Duration(n+1))) {
 			return ctx.Err()

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ func (r *run) heard(_ context.Context, p desk.Progress) {
 	case desk.StageReported:
 		r.acknowledge(p)
 	case desk.StageEnded:
+		r.leave(p)
 		r.retry(p)
 	}
 	if !r.faults.are(rough, deadly) {
@@ -35,7 +37,7 @@ func (r *run) heard(_ context.Context, p desk.Progress) {
 	}
 	roll := r.dice.of("stage", p.Stage, p.Work)
 	switch {
-	case sleeps(p.Agent) && p.Stage == desk.StageExecuted:
+	case sleeps(p.Agent) && p.Stage == desk.StageExecuted && r.faults.are(deadly):
 		r.hold(p.Agent, "agent stop", p.Stage, nap, func() error { return r.agents[p.Agent].pause(nap) })
 	case sleeps(p.Agent):
 	case p.Stage == desk.StageAdmitted && roll.IntN(100) < 2, p.Stage == desk.StageExecuted && roll.IntN(100) < 2,
@@ -101,11 +103,21 @@ func (r *run) acknowledge(p desk.Progress) {
 	r.acknowledged = append(r.acknowledged, judge.Acknowledged{Action: p.Action, ActionUID: p.ActionUID, ClaimID: p.ClaimID, Result: p.Result})
 }
 
-// reports are those that agents were told are stored.
-func (r *run) reports() []judge.Acknowledged {
+// leave notes an agent that gave up an Action and could not say so.
+func (r *run) leave(p desk.Progress) {
+	if p.ActionUID == "" || p.Error == "" || p.State.Terminal() {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.acknowledged)
+	r.left[p.ActionUID] = time.Now()
+}
+
+// told is what agents told the desk that the judge has to know.
+func (r *run) told() ([]judge.Acknowledged, map[string]time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.acknowledged), maps.Clone(r.left)
 }
 
 // retry proposes again what failed for certain, most of the time.

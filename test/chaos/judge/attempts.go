@@ -32,6 +32,8 @@ type attempt struct {
 	// admitted are the Actions that were admitted for it, the first of them since.
 	admitted      []admission
 	admittedSince time.Time
+	// left is when its agent gave it up without being able to say so; zero: it did not.
+	left time.Time
 	// action, actionUID and work of the last of them, or of its holder.
 	action, actionUID, work string
 
@@ -88,7 +90,7 @@ func attempts(s State) map[attemptID]*attempt {
 		learnEffect(get, &s.Effects[i])
 	}
 	for _, at := range all {
-		at.work = work[at.actionUID]
+		at.work, at.left = work[at.actionUID], s.Left[at.actionUID]
 	}
 	return all
 }
@@ -102,6 +104,9 @@ func (a *attempt) admit(new admission, since time.Time) {
 	}
 	a.action, a.actionUID = new.action, new.uid
 }
+
+// abandoned: its agent was gone before it was admitted.
+func (a *attempt) abandoned() bool { return !a.left.IsZero() && a.left.Before(a.admittedSince) }
 
 func (a *attempt) unknown(cause v1alpha1.EffectCause, since time.Time) {
 	if !a.ambiguous {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,8 @@ type State struct {
 	Executions []remote.Execution
 	// Acknowledged are the reports whose storing an agent was told of.
 	Acknowledged []Acknowledged
+	// Left is when an agent gave up an Action, by uid, without being able to say so: nobody is there to execute it any more.
+	Left map[string]time.Time
 }
 
 // Acknowledged is a report that an agent was told is stored, and counts unless its Outcome says otherwise.

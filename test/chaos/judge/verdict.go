@@ -287,8 +287,10 @@ func explain(namespace string, a attempt, injections []Injection) (kind, why str
 		switch {
 		case a.cause != v1alpha1.CauseLeaseLapsed, i.HoldUp == Forever:
 			return i.Kind, ""
-		case i.Time.Add(i.HoldUp).Before(a.admittedSince):
+		case i.Time.Add(i.HoldUp).Before(a.admittedSince) && !a.abandoned():
 			continue // it was over before there was a lease
+		case a.abandoned() && i.Time.After(a.left):
+			continue // there was nobody any more whom it could hold up
 		case i.HoldUp > most:
 			kind, most = i.Kind, i.HoldUp
 		}

@@ -155,6 +155,29 @@ func TestWhatExplains(t *testing.T) {
 	}
 }
 
+// TestAnAgentThatCouldNotSayThatItGaveUp: what held it up then explains a lapse however much later it is admitted.
+func TestAnAgentThatCouldNotSayThatItGaveUp(t *testing.T) {
+	held := Injection{Time: noon.Add(-time.Hour), Kind: "outage", Action: "c.1", Causes: []v1alpha1.EffectCause{v1alpha1.CauseLeaseLapsed}, HoldUp: enough}
+	for name, test := range map[string]struct {
+		left time.Time
+		want int
+	}{
+		"held up before it left":         {noon.Add(-30 * time.Minute), 0},
+		"left before it was held up":     {noon.Add(-2 * time.Hour), 1},
+		"was there when it was its turn": {noon.Add(time.Minute), 1},
+		"never left":                     {time.Time{}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			a := s.attempt("c", 1, decision.Ambiguous, decision.LeaseLapsed)
+			s.Left = map[string]time.Time{string(a.UID): test.left}
+			if v := Judge(s.State, []Injection{held}); len(v.Unexplained) != test.want {
+				t.Errorf("%d unexplained, want %d: %v", len(v.Unexplained), test.want, v.Findings())
+			}
+		})
+	}
+}
+
 // TestResolvedAttempts: what a person says ends an Ambiguous attempt, which must be explained all the same.
 func TestResolvedAttempts(t *testing.T) {
 	s, injections := healthy(t)
