@@ -140,6 +140,9 @@ func (r report) print(to io.Writer) error {
 	fmt.Fprintln(w, "ctrlrun soak")
 	row("ran", "%s (%s to %s), %d agents, %d CPUs", took.Round(time.Millisecond*100), r.Started.UTC().Format(time.RFC3339), r.Ended.UTC().Format(time.RFC3339), r.Agents, r.CPUs)
 	row("actions", "%d, %.1f a second (at most %d); %d by people's approval, %d further attempts of an effect", r.Table.Actions, float64(r.Table.Actions)/took.Seconds(), r.Rate, r.Table.Approved, r.Table.Repeated)
+	if due := float64(r.Table.Actions) / took.Seconds() * time.Duration(r.Keep).Seconds(); due < float64(r.Table.Actions) {
+		row("still there", "%d actions; at this rate %s are about %.0f", r.Verdict.Actions, time.Duration(r.Keep), due)
+	}
 	explained := r.Verdict.Ambiguous - len(r.Verdict.Unexplained)
 	row("ambiguous", "%d (%d explained, %d unexplained)", r.Verdict.Ambiguous, explained, len(r.Verdict.Unexplained))
 	fired := "NO"
