@@ -58,6 +58,7 @@ type stage struct {
 	run     *run
 	control bool // what is being done is the control
 	names   []string
+	answers int // that were given
 }
 
 // fail is the finding that something is not as it should be.
@@ -183,7 +184,7 @@ func (s *stage) approve(ctx context.Context, o *v1alpha1.Action, n int) error {
 func approvalOf(o *v1alpha1.Action) v1alpha1.ApprovalSpec {
 	spec := v1alpha1.ApprovalSpec{
 		ActionRef: v1alpha1.ObjectReference{Name: o.Name, UID: o.UID}, ActionType: o.Spec.ActionType,
-		ActionHash: o.Status.ActionHash, Decision: v1alpha1.Approved, Reason: "verify",
+		ActionHash: o.Status.ActionHash, Decision: v1alpha1.Approved,
 	}
 	if o.Status.Effect != nil {
 		spec.EffectKey = &o.Status.Effect.Key
@@ -193,10 +194,16 @@ func approvalOf(o *v1alpha1.Action) v1alpha1.ApprovalSpec {
 
 // answer states an approval and waits for the verdict: whether it is accepted, and the reason.
 func (s *stage) answer(ctx context.Context, approver *identity, spec v1alpha1.ApprovalSpec) (accepted bool, verdict string, err error) {
-	spec.Approver = approver.username
+	// No two answers have the same reason, so that one whose response was lost is told from one that says the same.
+	s.answers++
+	spec.Approver, spec.Reason = approver.username, fmt.Sprintf("verify, answer %d", s.answers)
 	approval := &v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace}, Spec: spec}
 	name := client.StatementName(spec.ActionRef.Name, approver.username)
-	if err := approver.CreateStatement(ctx, approval, name, func(kube.Object) bool { return false }); err != nil {
+	own := func(existing kube.Object) bool {
+		there, ok := existing.(*v1alpha1.Approval)
+		return ok && there.Spec.Reason == spec.Reason
+	}
+	if err := approver.CreateStatement(ctx, approval, name, own); err != nil {
 		return false, "", fmt.Errorf("approve %s: %w", spec.ActionRef.Name, err)
 	}
 	for deadline := time.Now().Add(patience); ; {
