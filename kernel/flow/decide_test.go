@@ -128,12 +128,12 @@ func TestWhatCannotBeDecided(t *testing.T) {
 		"no rule that matches":               {aPass(anAction("a1").Obj()).Policy(`{"stripe.refund":{"rules":[{"when":{"amount_eq":1},"decision":"allow"}]}}`), "end a1: Denied no_matching_rule", ""},
 		"the second rule denies":             {aPass(anAction("a1").Obj()).Policy(`{"stripe.refund":{"rules":[{"when":{"amount_eq":1},"decision":"allow"},{"decision":"deny"}]}}`), "end a1: Denied rule[1]", ""},
 		"a resource that cannot be named":    {aPass(anAction("a1").Obj()).Policy(`{"stripe.refund":{"resource":"p:{nothing}","decision":"deny"}}`), "end a1: Denied resource_error", "nothing"},
-		"a lease as long as is allowed":      {aPass(anAction("a1").Lease(time.Hour).Obj()), "read effect", ""},
+		"a lease as long as is allowed":      {aPass(anAction("a1").Lease(time.Hour).Obj()), "reserve: Executing 1", ""},
 		"a lease a little longer":            {aPass(anAction("a1").Lease(time.Hour + 1).Obj()), "end a1: Denied lease_too_long", "leaseDurationSeconds"},
 		"an executor, and no effect key":     {aPass(anAction("a1").Obj()).Policy(withoutKey).Executor(), "end a1: Denied executor_needs_effect", "effect template"},
 		"its process reported that it won't": {aPass(anAction("a1").Obj()).Lock(anOutcome(anAction("a1").Obj(), flow.ReportNotExecuted).Obj()), "end a1: Blocked withdrawn", "gave up"},
 		"its process reported something":     {aPass(anAction("a1").Obj()).Lock(anOutcome(anAction("a1").Obj(), flow.ReportCommitted).Obj()), "end a1: Blocked withdrawn", "Find out"},
-		"another process gave up":            {aPass(anAction("a1").Obj()).Lock(anOutcome(anAction("a1").Obj(), flow.ReportNotExecuted).Of("other").Obj()), "read effect", ""},
+		"another process gave up":            {aPass(anAction("a1").Obj()).Lock(anOutcome(anAction("a1").Obj(), flow.ReportNotExecuted).Of("other").Obj()), "reserve: Executing 1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step := expect(t, tc.pass, tc.want)
@@ -159,7 +159,7 @@ func TestDeadline(t *testing.T) {
 		pass *snapshotBuilder
 		want string
 	}{
-		"in time":                        {aPass(late().Obj()).At(noon.Add(-1)), "read effect"},
+		"in time":                        {aPass(late().Obj()).At(noon.Add(-1)), "reserve: Executing 1"},
 		"too late, without a key":        {aPass(late().Obj()).Policy(withoutKey), "end a1: Expired not_after"},
 		"too late, its effect not read":  {aPass(late().Obj()), "read effect"},
 		"too late, by a cache reserved":  {aPass(late().Obj()).Effect(flow.Cached, mine), "read effect"},
@@ -276,7 +276,7 @@ func TestClaims(t *testing.T) {
 		pass *snapshotBuilder
 		want string
 	}{
-		"its own claim, in time":            {aPass(anAction("a1").Obj()).At(noon.Add(flow.ClaimFresh)), "read effect"},
+		"its own claim, in time":            {aPass(anAction("a1").Obj()).At(noon.Add(flow.ClaimFresh)), "reserve: Executing 1"},
 		"its own claim, too old":            {aPass(anAction("a1").Obj()).At(noon.Add(flow.ClaimFresh + 1)), "claimable a1: Claimable"},
 		"no claim of its own":               {aPass(anAction("a1").Claim("").Obj()), "claimable a1: Claimable"},
 		"its own claim, after it was asked": {aPass(anAction("a1").Asked(1).Obj()).Policy(approving).Answers(flow.Cached, anApproval(anAction("a1").Asked(1).Obj()).Obj()), "claimable a1: Claimable"},
@@ -293,7 +293,7 @@ func TestClaims(t *testing.T) {
 		"not over yet":                      {aPass(claimable).At(until), "wait a1: Claimable"},
 		"the policy denies now":             {aPass(claimable).Policy(denying).Claims(flow.Cached, aClaim(claimable, "c").Obj()), "end a1: Denied decision"},
 		"the policy asks now: it is pinned": {aPass(claimable).Policy(approving).NoEffect().Claims(flow.Cached, aClaim(claimable, "c").Obj()), "pin a1: AwaitingApproval"},
-		"an executor needs no claim":        {aPass(anAction("a1").Claim("").Obj()).Executor(), "read effect"},
+		"an executor needs no claim":        {aPass(anAction("a1").Claim("").Obj()).Executor(), "reserve: Reserved 1"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, tc.pass, tc.want) })
 	}

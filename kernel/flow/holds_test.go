@@ -158,7 +158,7 @@ func TestArgumentsThatAreTooLarge(t *testing.T) {
 	t.Run("as deep, and as long, as is allowed", func(t *testing.T) {
 		for _, arguments := range []string{nested(action.MaxArgumentsDepth), `{"payment_id":"txn_1","x":"` + strings.Repeat("x", action.MaxArgumentsBytes-len(`{"payment_id":"txn_1","x":""}`)) + `"}`} {
 			a := anAction("a1").Args(arguments).Obj()
-			expect(t, aPass(a), "read effect")
+			expect(t, aPass(a), "reserve: Executing 1")
 			a = anAction("a1").Args(arguments).Ended(flow.Blocked, decision.Duplicate).Obj()
 			if d := expect(t, aPass(a).Chain(ofAction(a), nil), "append action/a1-uid/0: blocked duplicate").(flow.Append).Document; d.Arguments == nil {
 				t.Error("the receipt lacks the arguments")

@@ -21,19 +21,22 @@ func (p *pass) holdsReservation() bool {
 func (p *pass) reserved() Step {
 	key := p.evaluation.EffectKey
 	if key == nil {
+		if p.atOnce() {
+			return nil
+		}
 		return p.lastReads()
 	}
 	name := action.EffectName(*key)
-	if p.Effect.Presence == Unread || p.Effect.Presence == Cached {
+	switch {
+	case p.Effect.Presence == Unread && p.atOnce():
+		return p.create(name, *key)
+	case p.Effect.Presence == Unread, p.Effect.Presence == Cached:
 		return Read{Object: TheEffect, Name: name}
-	}
-	if p.Effect.Presence == Absent {
+	case p.Effect.Presence == Absent:
 		if step := p.lastReads(); step != nil {
 			return step
 		}
-		// The apiserver lets one creation of this name succeed, of all processes, operators and retries. If we die right
-		// here nobody was admitted: the next pass, of whichever operator, finds the record and goes on from it.
-		return WriteEffect{Name: name, Key: *key, Status: effect.First(p.take(1)), Create: true, Why: WhyReserve}
+		return p.create(name, *key)
 	}
 	r := p.Effect.Record
 	if p.holdsReservation() {
@@ -128,6 +131,18 @@ func (p *pass) waitFor(message string) Step {
 	status := p.decided(p.a.State)
 	status.Reason, status.Message = decision.WaitingForHolder, message
 	return p.write(status, WhyWait, Wait{Why: string(decision.WaitingForHolder)})
+}
+
+// atOnce reports whether the action is on its first path: nobody was asked, and nothing was waited for. On it nothing is read
+// before the reservation. Whether the effect is taken is answered by its creation. An action that has ended meanwhile is not
+// admitted, since that write is guarded by the version that was looked at; what was created for it is an orphan, as it would
+// be if its creation had been under way for long.
+func (p *pass) atOnce() bool { return p.a.State == Pending && p.a.Reason == "" && p.a.Ask == nil }
+
+// create makes the record. The apiserver lets one creation of this name succeed, of all processes, operators and retries. If
+// we die right here nobody was admitted: the next pass, of whichever operator, finds the record and goes on from it.
+func (p *pass) create(name, key string) Step {
+	return WriteEffect{Name: name, Key: key, Status: effect.First(p.take(1)), Create: true, Why: WhyReserve}
 }
 
 // lastReads answers until everything a reservation or admission rests on was read from the apiserver in this pass: the

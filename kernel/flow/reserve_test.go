@@ -63,7 +63,7 @@ func TestRetryTable(t *testing.T) {
 		"a collision that lost its status": {
 			aPass(anAction("a1").Obj()).Effect(flow.Fresh, aRecord(a0).Key("refund:txn-1").Lost()), "end a1: Blocked effect_name_collision", ""},
 		"a record that a cache has":  {aPass(anAction("a1").Obj()).Effect(flow.Cached, aRecord(a0).Settled(effect.Committed, "").Obj()), "read effect", ""},
-		"a record of another effect": {aPass(anAction("a1").Obj()).Policy(anotherKey).Effect(flow.Fresh, failedAttempt().Obj()), "read effect", ""},
+		"a record of another effect": {aPass(anAction("a1").Obj()).Policy(anotherKey).Effect(flow.Fresh, failedAttempt().Obj()), "reserve: Executing 1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step := expect(t, tc.pass, tc.want)
@@ -152,9 +152,22 @@ func admittedFor(effectName string) *flow.Action {
 // The order of writes: each only after the reads that show the one before.
 func TestReservation(t *testing.T) {
 	a := anAction("a1").Obj()
-	t.Run("the effect is read first, the action last", func(t *testing.T) {
-		expect(t, aPass(a), "read effect")
+	t.Run("on the first path nothing is read", func(t *testing.T) {
+		expect(t, aPass(a), "reserve: Executing 1")
+	})
+	t.Run("but what a refused creation showed", func(t *testing.T) {
 		expect(t, aPass(a).NoEffect(), "read action")
+		expect(t, aPass(a).Effect(flow.Fresh, failedAttempt().Obj()).Holder(flow.Absent, nil), "read action")
+	})
+	t.Run("after a wait the effect is read first, the action last", func(t *testing.T) {
+		waited := anAction("a1").Obj()
+		waited.Reason = decision.WaitingForHolder
+		expect(t, aPass(waited), "read effect")
+		expect(t, aPass(waited).NoEffect(), "read action")
+		claimable := anAction("a1").Claimable(noon).Obj()
+		claimed := func() *snapshotBuilder { return aPass(claimable).Claims(flow.Cached, aClaim(claimable, "c").Obj()) }
+		expect(t, claimed(), "read effect")
+		expect(t, claimed().NoEffect(), "read action")
 	})
 	t.Run("the approvals in between", func(t *testing.T) {
 		asked := anAction("a1").Asked(1).Claimable(noon).Obj()
@@ -181,9 +194,11 @@ func TestReservation(t *testing.T) {
 	t.Run("an executor begins later", func(t *testing.T) {
 		expect(t, aPass(a).Executor().NoEffect().Read(), "reserve: Reserved 1")
 	})
-	t.Run("an action without effect is admitted after it was read", func(t *testing.T) {
-		expect(t, aPass(a).Policy(withoutKey), "read action")
-		write := expect(t, aPass(a).Policy(withoutKey).Read(), "admit a1: Admitted").(flow.WriteAction)
+	t.Run("an action without effect is admitted at once, and after a wait when it was read", func(t *testing.T) {
+		waited := anAction("a1").Obj()
+		waited.Reason = decision.WaitingForHolder
+		expect(t, aPass(waited).Policy(withoutKey), "read action")
+		write := expect(t, aPass(a).Policy(withoutKey), "admit a1: Admitted").(flow.WriteAction)
 		if x := write.Status.Execution; x.Token != "" || !x.Lease.Equal(noon.Add(5*minute+time.Second)) || write.Status.Effect != nil {
 			t.Errorf("it is %+v", x)
 		}

@@ -159,7 +159,7 @@ func mutations() map[string]*mutation {
 			},
 		},
 		"what was said while admission was away counts": {
-			caught: []string{invariantAdmission},
+			caught: []string{invariantAdmission, invariantFailed},
 			shown:  func(_ *sim, s *flow.Snapshot) { s.World.AdmissionSince = time.Time{} },
 		},
 		"anybody may claim": {
@@ -197,7 +197,7 @@ func mutations() map[string]*mutation {
 			},
 		},
 		"an action ends as this pass sees it, not as its receipt says": {
-			caught: []string{invariantReceipt},
+			caught: []string{invariantReceipt, invariantReport},
 			answered: func(_ *sim, s flow.Snapshot, step flow.Step) flow.Step {
 				write, ok := step.(flow.WriteAction)
 				if !ok || write.Why != flow.WhyFinish || !admitted(&s) {
