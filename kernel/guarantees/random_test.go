@@ -83,7 +83,7 @@ func reachable(b rulebook, name string, want decision.Decision) (map[string]any,
 func TestDriveOnRandomPolicies(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 6))
 	found, missed := 0, 0
-	for i := range 200 {
+	for i := range 80 {
 		actions := randomActions(r)
 		source, findings := policy.NewSource("p", "", 1, actions)
 		if policy.HasErrors(findings) {
@@ -130,7 +130,7 @@ func TestDriveOnRandomPolicies(t *testing.T) {
 		}
 	}
 	t.Logf("%d driven, %d missed", found, missed)
-	if found < 500 || missed*200 > found {
+	if found < 200 || missed*200 > found {
 		t.Errorf("%d driven and %d missed of what small values reach", found, missed)
 	}
 }
