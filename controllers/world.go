@@ -273,7 +273,7 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 	for i := range finished {
 		w.retain(&finished[i])
 	}
-	if exists {
+	if exists && l.Status != nil && !meta.IsStatusConditionTrue(l.Status.Conditions, v1alpha1.ReadyCondition) {
 		return w.markLedger(ctx, ns.Name, true, "")
 	}
 	return nil
@@ -312,7 +312,7 @@ func listFinished(ctx context.Context, reader client.Reader, namespace string) (
 	var all []v1alpha1.Action
 	list := &v1alpha1.ActionList{}
 	for {
-		err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(100), client.Continue(list.Continue),
+		err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue),
 			client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
 		if err != nil {
 			return nil, fmt.Errorf("list finished actions: %w", err)
