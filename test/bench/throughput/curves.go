@@ -82,31 +82,39 @@ type label struct {
 }
 
 type drawnLine struct {
-	Class   int
-	Name    string
-	LegendY int
-	Path    string
-	Dots    []dot
+	Class int
+	// Light and Dark are its colours where the page is light, and where it is dark.
+	Light, Dark string
+	Name        string
+	LegendY     int
+	Path        string
+	Dots        []dot
 }
 
 type dot struct{ X, Y, Low, High float64 }
 
 var picture = template.Must(template.New("chart").Funcs(template.FuncMap{"add": func(a, b int) int { return a + b }}).Parse(`<svg xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}" viewBox="0 0 {{.Width}} {{.Height}}" role="img" aria-label="{{.Title}}">
 <style>
-svg { --back: #ffffff; --text: #1f2328; --faint: #d1d9e0; --c0: #57606a; --c1: #0550ae; --c2: #bc4c00; --c3: #116329; --c4: #8250df; --c5: #a40e26 }
-@media (prefers-color-scheme: dark) { svg { --back: #0d1117; --text: #e6edf3; --faint: #3d444d; --c0: #9198a1; --c1: #58a6ff; --c2: #f0883e; --c3: #3fb950; --c4: #bc8cff; --c5: #ff7b72 } }
-text { font: 12px sans-serif; fill: var(--text) }
+text { font: 12px sans-serif; fill: #1f2328 }
+.back { fill: #ffffff }
 .title { font-size: 15px; font-weight: 600 }
 .end { text-anchor: end }
 .middle { text-anchor: middle }
-.grid { stroke: var(--faint); stroke-width: 1 }
+.grid { stroke: #d1d9e0 }
 .line { fill: none; stroke-width: 2 }
-.bar { stroke-width: 1 }
 {{- range .Lines}}
-.c{{.Class}} { stroke: var(--c{{.Class}}) } .f{{.Class}} { fill: var(--c{{.Class}}) }
+.c{{.Class}} { stroke: {{.Light}} } .f{{.Class}} { fill: {{.Light}} }
 {{- end}}
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 }
+.back { fill: #0d1117 }
+.grid { stroke: #3d444d }
+{{- range .Lines}}
+.c{{.Class}} { stroke: {{.Dark}} } .f{{.Class}} { fill: {{.Dark}} }
+{{- end}}
+}
 </style>
-<rect width="{{.Width}}" height="{{.Height}}" fill="var(--back)"/>
+<rect class="back" width="{{.Width}}" height="{{.Height}}"/>
 <text class="title" x="{{.Left}}" y="24">{{.Title}}</text>
 <text x="{{.Left}}" y="{{add .Top -8}}">{{.Y}}</text>
 <text class="end" x="{{.Right}}" y="{{add .Bottom 40}}">{{.X}}</text>
@@ -119,15 +127,21 @@ text { font: 12px sans-serif; fill: var(--text) }
 {{- range .Lines}}{{$class := .Class}}
 <path class="line c{{.Class}}" d="{{.Path}}"/>
 {{- range .Dots}}
-<line class="bar c{{$class}}" x1="{{printf "%.1f" .X}}" x2="{{printf "%.1f" .X}}" y1="{{printf "%.1f" .Low}}" y2="{{printf "%.1f" .High}}"/><circle class="f{{$class}}" cx="{{printf "%.1f" .X}}" cy="{{printf "%.1f" .Y}}" r="3.5"/>
+<line class="c{{$class}}" x1="{{printf "%.1f" .X}}" x2="{{printf "%.1f" .X}}" y1="{{printf "%.1f" .Low}}" y2="{{printf "%.1f" .High}}"/><circle class="f{{$class}}" cx="{{printf "%.1f" .X}}" cy="{{printf "%.1f" .Y}}" r="3.5"/>
 {{- end}}
 <line class="line c{{.Class}}" x1="{{add $.Right 20}}" x2="{{add $.Right 40}}" y1="{{.LegendY}}" y2="{{.LegendY}}"/><text x="{{add $.Right 48}}" y="{{.LegendY}}" dy="4">{{.Name}}</text>
 {{- end}}
 </svg>
 `))
 
+// colours of curves, on light and on dark.
+var colours = [][2]string{{"#57606a", "#9198a1"}, {"#0550ae", "#58a6ff"}, {"#bc4c00", "#f0883e"}, {"#116329", "#3fb950"}, {"#8250df", "#bc8cff"}, {"#a40e26", "#ff7b72"}}
+
 // svg draws the chart. Dots are means, and bars reach from the least to the most that was measured.
 func (c chart) svg() ([]byte, error) {
+	if len(c.curves) > len(colours) {
+		return nil, fmt.Errorf("%s: there are %d curves, and colours for %d", c.title, len(c.curves), len(colours))
+	}
 	var all []float64
 	for _, curve := range c.curves {
 		if len(curve.points) != len(c.places) {
@@ -154,7 +168,7 @@ func (c chart) svg() ([]byte, error) {
 		d.Columns = append(d.Columns, label{At: x(i), Text: place})
 	}
 	for n, curve := range c.curves {
-		line := drawnLine{Class: n, Name: curve.name, LegendY: plotTop + 10 + n*lineHeight}
+		line := drawnLine{Class: n, Light: colours[n][0], Dark: colours[n][1], Name: curve.name, LegendY: plotTop + 10 + n*lineHeight}
 		for i, p := range curve.points {
 			command := "L"
 			if i == 0 {

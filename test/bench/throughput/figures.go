@@ -20,14 +20,13 @@ func (r *result) figuresOf(operator string) map[string]spread {
 		name := fmt.Sprintf(format, args...)
 		values[name] = append(values[name], value)
 	}
-	least := r.leastExisting()
 	for _, b := range r.Blocks {
 		if b.Operator != operator || b.Load == floorLoad {
 			continue
 		}
-		if b.Existing > least {
-			if fresh, found := r.like(b, least); found {
-				add(b.PerSecond/fresh.PerSecond, "%s.to_fresh.%d.%d", b.Load, b.Existing, b.Clients)
+		if b.Existing > fresh {
+			if empty, found := r.like(b, fresh); found {
+				add(b.PerSecond/empty.PerSecond, "%s.to_fresh.%d.%d", b.Load, b.Existing, b.Clients)
 			}
 			continue
 		}
@@ -52,7 +51,7 @@ func (r *result) figuresOf(operator string) map[string]spread {
 		}
 	}
 	for _, t := range r.Kernel {
-		add(float64(t.NsPerOp)/1000, "kernel.%s_us", t.Name)
+		add(float64(t.ProcessorNsPerOp)/1000, "kernel.%s_us", t.Name)
 		add(float64(t.AllocsPerOp), "kernel.%s_allocs", t.Name)
 	}
 	figures := map[string]spread{}

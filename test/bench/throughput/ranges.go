@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,22 +10,22 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 // ranges say between what the mean of each figure has to be.
 type ranges struct {
-	Figures []bounds `json:"figures"`
+	Figures []bounds `yaml:"figures"`
 }
 
 // bounds of one figure. What was recorded says how far they are from what is usual.
 type bounds struct {
-	Name string `json:"name"`
+	Name string `yaml:"name"`
 	// Means is for people.
-	Means    string   `json:"means"`
-	Min      *float64 `json:"min,omitempty"`
-	Max      *float64 `json:"max,omitempty"`
-	Recorded *spread  `json:"recorded,omitempty"`
+	Means    string   `yaml:"means"`
+	Min      *float64 `yaml:"min,omitempty"`
+	Max      *float64 `yaml:"max,omitempty"`
+	Recorded *spread  `yaml:"recorded,omitempty,flow"`
 }
 
 func readRanges(path string) (*ranges, error) {
@@ -33,7 +34,9 @@ func readRanges(path string) (*ranges, error) {
 		return nil, err
 	}
 	var r ranges
-	if err := yaml.UnmarshalStrict(text, &r); err != nil {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&r); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	seen := map[string]bool{}

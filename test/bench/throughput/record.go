@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 // record writes what docs/benchmarks.md shows into a directory, and notes in the ranges what was found. The ranges themselves
@@ -29,8 +31,22 @@ func (r *result) record(dir, path string, spec *ranges) error {
 			}
 		}
 	}
+	if err := r.writeTables(filepath.Join(dir, "figures.md")); err != nil {
+		return err
+	}
 	spec.note(r.Figures[r.Operators[0].Name])
 	return spec.write(path)
+}
+
+// writeTables writes what a run prints as a page.
+func (r *result) writeTables(path string) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Figures\n\nWritten by `make bench ARGS=\"--record docs/benchmarks\"`; [benchmarks.md](../benchmarks.md) explains them.\n\n")
+	fmt.Fprintf(&b, "%s, %s on %d processors (%s), %.0f MB of memory, Linux %s, %s.\n", r.Started.Format("2006-01-02 15:04 MST"), r.Ended.Sub(r.Started).Round(time.Second), r.Machine.Processors, r.Machine.Model, r.Machine.MemoryMB, r.Machine.Kernel, r.Machine.Go)
+	fmt.Fprintf(&b, "Each block warmed up for %g s and was measured for %g s.\n\n```text\n", r.WarmSeconds, r.WindowSeconds)
+	show(&b, r)
+	b.WriteString("```\n")
+	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
 // note keeps what was found of each figure that was measured.
@@ -57,9 +73,11 @@ const rangesHead = `# Between what the mean of each figure has to be for ` + "`m
 `
 
 func (r *ranges) write(path string) error {
-	text, err := yaml.Marshal(r)
-	if err != nil {
+	text := bytes.NewBufferString(rangesHead)
+	e := yaml.NewEncoder(text)
+	e.SetIndent(2)
+	if err := errors.Join(e.Encode(r), e.Close()); err != nil {
 		return err
 	}
-	return os.WriteFile(path, append([]byte(rangesHead), text...), 0o644)
+	return os.WriteFile(path, text.Bytes(), 0o644)
 }

@@ -58,7 +58,7 @@ func show(out io.Writer, r *result) {
 	showVisits(out, r.Visits)
 	showRestarts(out, r.Restarts)
 	for _, t := range r.Kernel {
-		fmt.Fprintf(out, "\nThe kernel alone, %s: %d ns, %d allocations, %d bytes.\n", t.Name, t.NsPerOp, t.AllocsPerOp, t.BytesPerOp)
+		fmt.Fprintf(out, "\nThe kernel alone, %s: %d ns of a processor (%d ns passed), %d allocations, %d bytes.\n", t.Name, t.ProcessorNsPerOp, t.NsPerOp, t.AllocsPerOp, t.BytesPerOp)
 	}
 }
 

@@ -30,12 +30,12 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // spread says what several measurements of one thing gave.
 type spread struct {
-	Mean float64 `json:"mean"`
+	Mean float64 `json:"mean" yaml:"mean"`
 	// StdDev is that of a sample; 0 with a single one.
-	StdDev float64 `json:"stddev"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-	N      int     `json:"n"`
+	StdDev float64 `json:"stddev" yaml:"stddev"`
+	Min    float64 `json:"min" yaml:"min"`
+	Max    float64 `json:"max" yaml:"max"`
+	N      int     `json:"runs" yaml:"runs"`
 }
 
 func spreadOf(values []float64) spread {

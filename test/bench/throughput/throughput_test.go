@@ -276,7 +276,7 @@ func aRun() *result {
 	}
 	r.Visits = []visit{{Operator: "operator", Existing: 50_000, Busy: memory{Peak: 180}}, {Operator: "another", Existing: 50_000, Busy: memory{Peak: 900}}}
 	r.Restarts = []restart{{Operator: "operator", Reported: "before", InFlight: 5000, SettledSeconds: 25}}
-	r.Kernel = []timing{{Name: deciding, NsPerOp: 9000, AllocsPerOp: 50}}
+	r.Kernel = []timing{{Name: deciding, NsPerOp: 90_000, ProcessorNsPerOp: 9000, AllocsPerOp: 50}}
 	return r
 }
 
