@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,6 +16,9 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/flow"
 )
+
+// retentionWorkers is how many finished Actions are deleted at once.
+const retentionWorkers = 4
 
 // retention deletes finished Actions and what was said about them after a while: the statements first, the Action last, so
 // that a half-done deletion is found again. Effects and receipts stay; everything needed later is in them.
@@ -62,10 +64,20 @@ func (r *retention) Start(ctx context.Context) error {
 		r.queue.ShutDown()
 	}()
 	go r.findFinished(ctx)
+	// More than finish at once, so that what is kept does not grow under a steady load.
+	var workers sync.WaitGroup
+	for range retentionWorkers {
+		workers.Go(func() { r.work(ctx) })
+	}
+	workers.Wait()
+	return nil
+}
+
+func (r *retention) work(ctx context.Context) {
 	for {
 		key, stop := r.queue.Get()
 		if stop {
-			return nil
+			return
 		}
 		wait, err := r.look(ctx, key)
 		switch {
@@ -161,10 +173,12 @@ func (r *retention) look(ctx context.Context, key types.NamespacedName) (time.Du
 }
 
 func (r *retention) remove(ctx context.Context, o *v1alpha1.Action) error {
-	ofAction := client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.actionRef.uid", string(o.UID))}
+	// From the caches: the apiserver would look through all of the namespace for each. What a cache lacks is a statement about
+	// nothing once the Action is gone, and goes as such.
+	ofAction := client.MatchingFields{byActionUID: string(o.UID)}
 	approvals, claims, outcomes := &v1alpha1.ApprovalList{}, &v1alpha1.ClaimList{}, &v1alpha1.OutcomeList{}
 	for _, list := range []client.ObjectList{approvals, claims, outcomes} {
-		if err := r.reader.List(ctx, list, client.InNamespace(o.Namespace), ofAction); err != nil {
+		if err := r.client.List(ctx, list, client.InNamespace(o.Namespace), ofAction); err != nil {
 			return fmt.Errorf("list statements: %w", err)
 		}
 	}
