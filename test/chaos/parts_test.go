@@ -27,7 +27,7 @@ func TestASeedGivesTheSamePlan(t *testing.T) {
 	for _, i := range one {
 		work[i.Work] = true
 		payments[i.ActionType+i.Arguments["payment"].(string)]++
-		kinds[i.ActionType+" "+i.Patience.String()]++
+		kinds[i.ActionType+" "+i.Patience.String()+" "+i.For]++
 	}
 	rivals := 0
 	for _, n := range payments {
@@ -35,7 +35,7 @@ func TestASeedGivesTheSamePlan(t *testing.T) {
 			rivals++
 		}
 	}
-	if len(one) != 200 || len(work) != 200 || rivals == 0 || len(kinds) != 3 {
+	if len(one) != 200 || len(work) != 200 || rivals == 0 || len(kinds) != 4 {
 		t.Errorf("%d pieces of work, %d names, %d keys with rivals, kinds %v", len(one), len(work), rivals, kinds)
 	}
 }

@@ -46,12 +46,16 @@ func plan(d dice, actions int, remote string) []desk.Item {
 	var items []desk.Item
 	add := func(kind, payment string, amount int, wait time.Duration) {
 		items = append(items, item(fmt.Sprintf("w%04d", len(items)+1), kind, payment, amount, wait, remote))
+		items[len(items)-1].For = ordinary
 	}
 	for n := 0; len(items) < actions; n++ {
 		payment := fmt.Sprintf("p%04d", n)
 		switch x := r.IntN(100); {
+		case x < 41:
+			add("chaos.pay", payment, 10, patience)
 		case x < 45:
 			add("chaos.pay", payment, 10, patience)
+			items[len(items)-1].For = sleeper
 		case x < 60: // rivals: several agents get them at once
 			for range min(2+r.IntN(2), actions-len(items)) {
 				add("chaos.pay", payment, 20, patience)
@@ -79,6 +83,6 @@ func item(work, kind, payment string, amount int, wait time.Duration, remote str
 // again is another proposal for the effect of an item, after its attempt failed.
 func again(i desk.Item, number int) desk.Item {
 	next := item(fmt.Sprintf("%s.r%d", i.Work, number), i.ActionType, fmt.Sprint(i.Arguments["payment"]), 0, patience, i.Remote)
-	next.Arguments["amount"] = i.Arguments["amount"]
+	next.Arguments["amount"], next.For = i.Arguments["amount"], i.For
 	return next
 }

@@ -224,7 +224,7 @@ const (
 
 func (r *run) startAgents() (err error) {
 	for i := range manyAgents {
-		name := fmt.Sprintf("agent-%d", i+1)
+		name := fmt.Sprintf("%s-%d", ordinary, i+1)
 		if r.agents[name], err = r.newAgent(name, r.agentUsers[i%len(r.agentUsers)], workers); err != nil {
 			return err
 		}
@@ -338,7 +338,7 @@ func (r *run) anyOperator(roll *rand.Rand) string {
 }
 
 func (r *run) anyAgent(roll *rand.Rand) string {
-	return fmt.Sprintf("agent-%d", 1+roll.IntN(manyAgents))
+	return fmt.Sprintf("%s-%d", ordinary, 1+roll.IntN(manyAgents))
 }
 
 // count gives numbers that are unique in a run.

@@ -18,6 +18,9 @@ import (
 // which no record can prevent and only the remote could.
 const sleeper = "sleeper"
 
+// ordinary begins the name of every other agent.
+const ordinary = "agent"
+
 func sleeps(agent string) bool { return strings.HasPrefix(agent, sleeper) }
 
 // nap is longer than the shortest lease, what the operator waits after it, and what it may be held up itself.

@@ -30,6 +30,8 @@ type Item struct {
 	Patience time.Duration `json:"patience"`
 	// Remote is the URL it is executed at.
 	Remote string `json:"remote"`
+	// For is how the names of those begin who may take it. Empty: everybody.
+	For string `json:"for,omitempty"`
 }
 
 // Stage is how far an agent has come with a piece of work.
@@ -179,19 +181,28 @@ func (d *Desk) Find(match func(Progress) bool) (Progress, Item, bool) {
 
 func (d *Desk) take(w http.ResponseWriter, r *http.Request) {
 	agent := r.URL.Query().Get("agent")
-	d.mu.Lock()
-	if len(d.waiting) == 0 {
-		d.mu.Unlock()
+	item, found := d.next(agent)
+	if !found {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	item := d.waiting[0]
-	d.waiting = d.waiting[1:]
-	d.given++
-	d.working[item.Work] = &working{Progress: Progress{Agent: agent, Work: item.Work, Stage: StageGiven}, item: item}
-	d.mu.Unlock()
 	// If the agent does not live to read it, the item is in flight until the agent is called dead.
 	_ = json.NewEncoder(w).Encode(item)
+}
+
+// next gives an agent the first piece of work that is for it.
+func (d *Desk) next(agent string) (Item, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.IndexFunc(d.waiting, func(i Item) bool { return strings.HasPrefix(agent, i.For) })
+	if i < 0 {
+		return Item{}, false
+	}
+	item := d.waiting[i]
+	d.waiting = slices.Delete(d.waiting, i, i+1)
+	d.given++
+	d.working[item.Work] = &working{Progress: Progress{Agent: agent, Work: item.Work, Stage: StageGiven}, item: item}
+	return item, true
 }
 
 func (d *Desk) tell(w http.ResponseWriter, r *http.Request) {

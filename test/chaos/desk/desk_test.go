@@ -73,3 +73,16 @@ func TestTheDeskKnowsWhoDoesWhat(t *testing.T) {
 	take("c")
 	take("")
 }
+
+func TestWorkThatIsForSomebody(t *testing.T) {
+	d, _ := open(t, func(Progress) {})
+	d.Add(Item{Work: "a", For: "sleeper"}, Item{Work: "b", For: "agent"}, Item{Work: "c", For: "sleeper"})
+	for _, test := range []struct{ agent, want string }{
+		{"agent-1", "b"}, {"agent-2", ""}, {"sleeper-1", "a"}, {"sleeper-2", "c"}, {"sleeper-1", ""},
+	} {
+		item, _, err := Client{URL: d.URL(), Agent: test.agent}.Take(t.Context())
+		if err != nil || item.Work != test.want {
+			t.Errorf("%s took %q, %v; want %q", test.agent, item.Work, err, test.want)
+		}
+	}
+}
