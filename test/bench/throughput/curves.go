@@ -147,7 +147,10 @@ func (c chart) svg() ([]byte, error) {
 		if len(curve.points) != len(c.places) {
 			return nil, fmt.Errorf("%s: %s has %d points for %d places", c.title, curve.name, len(curve.points), len(c.places))
 		}
-		for _, p := range curve.points {
+		for i, p := range curve.points {
+			if p.N == 0 {
+				return nil, fmt.Errorf("%s: %s was not measured for %s", c.title, curve.name, c.places[i])
+			}
 			all = append(all, p.Min, p.Max)
 		}
 	}
@@ -224,7 +227,7 @@ func (r *result) charts() map[string]chart {
 			scale: func(_, top float64) scale { return linear(top) },
 		}
 		for _, n := range clients {
-			line := curve{name: fmt.Sprintf("%d agents", n)}
+			line := curve{name: fmt.Sprintf("agents: %d", n)}
 			for _, e := range existing {
 				line.points = append(line.points, across(all[group{operator: operator, existing: e, load: allowLoad, clients: n}], perSecond))
 			}

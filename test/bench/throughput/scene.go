@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -261,19 +262,20 @@ func (s *scene) start(ctx context.Context, b binary) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
 	if err := s.operator.WaitReady(ctx); err != nil {
-		return 0, fmt.Errorf("operator %s: %w\nIts log ends with:\n%s", b.Name, err, s.log(b))
+		return 0, fmt.Errorf("operator %s: %w; if it says that admission failed: was it built with the manifests in %s? Its log ends with:\n%s", b.Name, err, b.Manifests, s.log(b))
 	}
 	return time.Since(began), nil
 }
 
-// log is the end of what processes of a binary have logged.
-func (s *scene) log(b binary) []byte {
-	const enough = 4000
+// log is the end of what processes of a binary have logged, without the lines that only say that a probe failed.
+func (s *scene) log(b binary) string {
+	const enough = 20
 	text, err := os.ReadFile(filepath.Join(s.env.Dir, filepath.Base(b.Path)+".log"))
 	if err != nil {
-		return []byte(err.Error())
+		return err.Error()
 	}
-	return text[max(0, len(text)-enough):]
+	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return strings.Contains(line, "healthz check failed") })
+	return strings.Join(lines[max(0, len(lines)-enough):], "\n")
 }
 
 // launch runs an operator with the flags it is shipped with, but for the addresses.

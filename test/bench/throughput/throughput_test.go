@@ -332,6 +332,11 @@ func TestChartsAreDrawn(t *testing.T) {
 			t.Errorf("%s has %d dots, want %d", name, got, want)
 		}
 	}
+	partial := aRun()
+	partial.Blocks = partial.Blocks[:2]
+	if _, err := partial.charts()["throughput"].svg(); err == nil {
+		t.Error("what was not measured is drawn")
+	}
 	broken := chart{title: "t", places: []string{"1"}, curves: []curve{{name: "c"}}, scale: logarithmic}
 	if _, err := broken.svg(); err == nil {
 		t.Error("a curve without points is drawn")
