@@ -64,7 +64,7 @@ func (r *retention) Start(ctx context.Context) error {
 		r.queue.ShutDown()
 	}()
 	go r.findFinished(ctx)
-	// More than finish at once, so that what is kept does not grow under a steady load.
+	// One alone falls behind a steady load, and what is kept, and the caches with it, grows.
 	var workers sync.WaitGroup
 	for range retentionWorkers {
 		workers.Go(func() { r.work(ctx) })
