@@ -12,8 +12,8 @@ import (
 // Processes is how many processes ask for one effect at once.
 const Processes = 8
 
-// keys is how many different effects of one action a plan may need. An action is driven only if its template gives that many, so
-// that what one guarantee does to an effect is never in the way of another.
+// keys is how many different effects an action has to give to be driven: more than all plans together take, so that there are
+// some left whoever has the others, and what one guarantee does to an effect is never in the way of another.
 const keys = 32
 
 // Plan is what to drive for one guarantee, or why the policy gives no occasion for it.
@@ -50,7 +50,10 @@ func Plans(sources []policy.Source, environment string) ([]Plan, error) {
 	effect, reasonEffect := b.first(b.withEffect(1)), b.noneHasEffect(1)
 	retried, reasonRetried := b.first(b.withEffect(2)), b.noneHasEffect(2)
 	listed := b.first(b.listed)
-	taken := map[string]int{} // effects of an action that earlier plans have
+	taken := map[string]bool{} // keys that plans have; actions may share a template, and rules an action, so it is of all of them
+	if listed != nil && listed.EffectKey != nil {
+		taken[*listed.EffectKey] = true
+	}
 	var plans []Plan
 	for _, g := range All() {
 		p := Plan{Guarantee: g}
@@ -85,20 +88,18 @@ func Plans(sources []policy.Source, environment string) ([]Plan, error) {
 }
 
 // complete gives a plan its vectors.
-func (b rulebook) complete(p *Plan, v Vector, taken map[string]int) error {
+func (b rulebook) complete(p *Plan, v Vector, taken map[string]bool) error {
 	p.NotApplicable = ""
-	n := need(p.Guarantee.ID)
+	all, varies := b.vary(v, keys)
 	switch {
-	case p.Guarantee.ID == G6 || v.Decision == decision.Deny:
-		p.Vectors = slices.Repeat([]Vector{v}, n)
+	case p.Guarantee.ID == G6, v.Decision == decision.Deny, !varies:
+		// It is proposed as it is: once, and in G6 nobody executes it.
+		p.Vectors = []Vector{v}
 	default:
-		all, ok := b.vary(v, keys)
-		from := taken[v.ActionType]
-		if !ok || from+n > len(all) {
-			return fmt.Errorf("action %q gives fewer than %d effects", v.ActionType, from+n)
-		}
-		p.Vectors = all[from : from+n]
-		taken[v.ActionType] += n
+		p.Vectors = free(all, need(p.Guarantee.ID), taken)
+	}
+	if n := need(p.Guarantee.ID); len(p.Vectors) != n {
+		return fmt.Errorf("action %q gives %d effects that nothing else needs, and %s takes %d", v.ActionType, len(p.Vectors), p.Guarantee.ID, n)
 	}
 	if p.Guarantee.ID != G1 {
 		return nil
@@ -109,6 +110,24 @@ func (b rulebook) complete(p *Plan, v Vector, taken map[string]int) error {
 	}
 	p.Mutated = &mutated
 	return nil
+}
+
+// free are the first n vectors whose key nobody has, and takes their keys.
+func free(all []Vector, n int, taken map[string]bool) []Vector {
+	var out []Vector
+	for _, v := range all {
+		if len(out) == n {
+			break
+		}
+		if v.EffectKey != nil {
+			if taken[*v.EffectKey] {
+				continue
+			}
+			taken[*v.EffectKey] = true
+		}
+		out = append(out, v)
+	}
+	return out
 }
 
 // first is the first action, by name, that gives a vector.

@@ -126,6 +126,9 @@ func summary(t testing.TB, p Plan) string {
 func TestPlans(t *testing.T) {
 	const asksNobody = "no action requires approval"
 	const noEffect = "no action declares an `effect:` template, so nothing keeps one from being executed twice"
+	undriven := func(what string) string {
+		return "no action that " + what + " can be driven: 64 combinations of conditions were tried of each, and its effect: template has to give 32 keys"
+	}
 	for name, test := range map[string]struct {
 		actions string
 		want    map[ID]string
@@ -172,10 +175,14 @@ func TestPlans(t *testing.T) {
 		}},
 		"one effect for all": {`{"a.b":{"effect":"the-only-one","decision":"allow"},"c.d":{"decision":"allow"}}`, map[ID]string{
 			G1: asksNobody, G2: asksNobody,
-			G3: "no action that declares an `effect:` template can be driven: 64 combinations of conditions were tried of each, and its effect: template has to give 32 keys",
-			G4: "no action that declares an `effect:` template can be driven: 64 combinations of conditions were tried of each, and its effect: template has to give 32 keys",
-			G5: "no action that declares an `effect:` template can be driven: 64 combinations of conditions were tried of each, and its effect: template has to give 32 keys",
+			G3: undriven("declares an `effect:` template"),
+			G4: undriven("declares an `effect:` template"),
+			G5: undriven("declares an `effect:` template"),
 			G6: "a.b allow decision", G7: "c.d allow decision", G10: "c.d allow decision", G11: "c.d allow decision",
+		}},
+		"nothing but one effect": {`{"a.b":{"effect":"the-only-one","decision":"allow"}}`, map[ID]string{
+			G1: asksNobody, G2: asksNobody, G3: undriven("declares an `effect:` template"), G4: undriven("declares an `effect:` template"),
+			G5: undriven("declares an `effect:` template"), G6: "a.b allow decision", G7: undriven("can run"), G10: undriven("can run"), G11: "a.b allow decision",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -200,34 +207,70 @@ func TestPlans(t *testing.T) {
 
 // Two plans never touch one effect, and the same policy gives the same plans.
 func TestPlansShareNoEffect(t *testing.T) {
-	actions := `{"a.b":{"effect":"x:{id}","rules":[{"when":{"n_gte":3},"decision":"approve"},{"decision":"allow"}]}}`
-	once, err := Plans(sources(t, actions), "production")
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := Plans(sources(t, actions), "production")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, _ := json.Marshal(once)
-	y, _ := json.Marshal(again)
-	if string(x) != string(y) {
-		t.Error("two plans of one policy differ")
-	}
-	seen := map[string]ID{}
-	for _, p := range once {
-		if p.Guarantee.ID == G6 {
-			continue
-		}
-		if len(p.Vectors) != need(p.Guarantee.ID) {
-			t.Errorf("%s has %d vectors, want %d", p.Guarantee.ID, len(p.Vectors), need(p.Guarantee.ID))
-		}
-		for _, v := range p.Vectors {
-			if other, taken := seen[*v.EffectKey]; taken {
-				t.Errorf("%s and %s both have the effect %q", other, p.Guarantee.ID, *v.EffectKey)
+	for name, actions := range map[string]string{
+		"one action, two rules":             `{"a.b":{"effect":"x:{id}","rules":[{"when":{"n_gte":3},"decision":"approve"},{"decision":"allow"}]}}`,
+		"two actions, one template":         `{"a.refund":{"effect":"refund:{id}","decision":"allow"},"b.refund":{"effect":"refund:{id}","decision":"approve"}}`,
+		"one integer, two rules":            `{"a.b":{"effect":"e:{n}","rules":[{"when":{"n_gte":0,"kind_eq":"a"},"decision":"allow"},{"when":{"n_gte":5},"decision":"approve"}]}}`,
+		"a template for what never changes": `{"a.b":{"effect":"e:6","decision":"allow"},"c.d":{"effect":"e:{n}","rules":[{"when":{"n_gte":5},"decision":"allow"}]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			once, err := Plans(sources(t, actions), "production")
+			if err != nil {
+				t.Fatal(err)
 			}
-			seen[*v.EffectKey] = p.Guarantee.ID
+			again, err := Plans(sources(t, actions), "production")
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, _ := json.Marshal(once)
+			y, _ := json.Marshal(again)
+			if string(x) != string(y) {
+				t.Error("two plans of one policy differ")
+			}
+			for _, p := range once {
+				if p.NotApplicable == "" && len(p.Vectors) != need(p.Guarantee.ID) {
+					t.Errorf("%s has %d vectors, want %d", p.Guarantee.ID, len(p.Vectors), need(p.Guarantee.ID))
+				}
+			}
+			for _, s := range shared(once) {
+				t.Error(s)
+			}
+		})
+	}
+}
+
+// shared are the effects that more than one vector has. What is denied has none. Where no action can be driven, G6 and G11 have the
+// same vector: G6 executes nothing.
+func shared(plans []Plan) []string {
+	type use struct {
+		of ID
+		v  Vector
+	}
+	var twice []string
+	seen := map[string]use{}
+	for _, p := range plans {
+		for _, v := range p.Vectors {
+			if v.EffectKey == nil || v.Decision == decision.Deny {
+				continue
+			}
+			other, taken := seen[*v.EffectKey]
+			if taken && !(other.of == G6 && p.Guarantee.ID == G11 && other.v.same(&v)) {
+				twice = append(twice, fmt.Sprintf("%s and %s both have the effect %q", other.of, p.Guarantee.ID, *v.EffectKey))
+			}
+			seen[*v.EffectKey] = use{p.Guarantee.ID, v}
 		}
+	}
+	return twice
+}
+
+// However the others choose, there is a key left for each plan.
+func TestThereAreEnoughKeys(t *testing.T) {
+	n := 0
+	for _, g := range All() {
+		n += need(g.ID)
+	}
+	if n > keys {
+		t.Errorf("all plans together take %d effects, and an action has to give %d", n, keys)
 	}
 }
 

@@ -34,7 +34,7 @@ func randomActions(r *rand.Rand) map[string]any {
 	for _, name := range []string{"a.a", "b.b", "c.c"} {
 		entry := map[string]any{}
 		if r.IntN(2) == 0 {
-			entry["effect"] = []string{"e:{x}", "e:{y}:{id}", "{resource}"}[r.IntN(3)]
+			entry["effect"] = []string{"e:{x}", "e:{y}:{id}", "e:{id}", "{resource}"}[r.IntN(4)]
 		}
 		if r.IntN(3) == 0 {
 			entry["resource"] = []string{"r:{x}", "r:{id}"}[r.IntN(2)]
@@ -117,6 +117,9 @@ func TestDriveOnRandomPolicies(t *testing.T) {
 		plans, err := Plans(sources, "production")
 		if err != nil {
 			say("%v", err)
+		}
+		for _, s := range shared(plans) {
+			say("%s", s)
 		}
 		for _, p := range plans {
 			if (p.NotApplicable == "") == (len(p.Vectors) == 0) {
