@@ -10,8 +10,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,29 +64,80 @@ func (s steady) once(context.Context) (sample, error) {
 	return sample{began: began, ended: time.Now()}, nil
 }
 
-func TestAClosedLoopCountsWhatEndsWithinTheWindow(t *testing.T) {
-	l, err := closedLoop(t.Context(), []steady{steady(5 * time.Millisecond), steady(5 * time.Millisecond)}, phases{warm: 100 * time.Millisecond, window: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if l.length != 200*time.Millisecond {
-		t.Errorf("the window has %s, want what was asked for", l.length)
-	}
-	// A busy machine makes it fewer, nothing makes it more.
-	if n := len(l.window); n < 4 || n > 80 || l.all <= n {
-		t.Errorf("%d of %d operations ended within the window", n, l.all)
-	}
+func TestAWindowHasTheLengthThatWasAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := closedLoop(t.Context(), []steady{steady(5 * time.Millisecond), steady(5 * time.Millisecond)}, phases{warm: 100 * time.Millisecond, window: 200 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.length != 200*time.Millisecond || len(l.window) != 80 || l.all <= 80 {
+			t.Errorf("%d of %d operations ended within %s, want 80 of more in 200 ms", len(l.window), l.all, l.length)
+		}
+	})
 }
 
 func TestAWindowIsMadeLongerUntilEnoughEnded(t *testing.T) {
 	const slow = 50 * time.Millisecond
-	l, err := closedLoop(t.Context(), []steady{steady(slow), steady(slow)}, phases{window: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		l, err := closedLoop(t.Context(), []steady{steady(slow), steady(slow)}, phases{window: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.window) != 2 || l.length != slow || l.rate() != 40 {
+			t.Errorf("%d operations in %s, %g a second, want 2 in the time they took", len(l.window), l.length, l.rate())
+		}
+	})
+}
+
+// Clients that begin together end together: whole operations in a short window would be 8 or 16.
+func TestTheRateDoesNotDependOnWhereAWindowEnds(t *testing.T) {
+	for _, warm := range []time.Duration{0, 150 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := closedLoop(t.Context(), slices.Repeat([]steady{steady(100 * time.Millisecond)}, 8), phases{warm: warm, window: 130 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rate := l.rate(); math.Abs(rate-80) > 0.1 {
+				t.Errorf("%g a second after %s, want 80", rate, warm)
+			}
+		})
 	}
-	if len(l.window) != 2 || l.length < slow {
-		t.Errorf("%d operations in %s, want 2 in the time they took", len(l.window), l.length)
+}
+
+// sharing is a client of a server that serves all its clients by turns, a millisecond each: the fewer, the faster.
+type sharing struct {
+	server chan struct{}
+	after  time.Duration // before its first operation, so that not all are equally far
+}
+
+func (c *sharing) once(context.Context) (sample, error) {
+	s := sample{began: time.Now()}
+	time.Sleep(c.after)
+	c.after = 0
+	for range 10 {
+		c.server <- struct{}{}
+		time.Sleep(time.Millisecond)
+		<-c.server
 	}
+	s.ended = time.Now()
+	return s, nil
+}
+
+func TestLoadStaysOnUntilWhatCountsIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := make(chan struct{}, 1)
+		var clients []*sharing
+		for i := range 8 {
+			clients = append(clients, &sharing{server: server, after: time.Duration(i) * 10 * time.Millisecond})
+		}
+		l, err := closedLoop(t.Context(), clients, phases{warm: 400 * time.Millisecond, window: 90 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rate := l.rate(); math.Abs(rate-100) > 2 {
+			t.Errorf("%g a second, and the server does 100", rate)
+		}
+	})
 }
 
 // failing fails, and waiting waits to be told.
