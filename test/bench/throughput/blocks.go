@@ -26,9 +26,11 @@ type block struct {
 	// FloorPerSecond and FloorMs are those of the two blocks of raw creates beside a governed one.
 	FloorPerSecond float64    `json:"floorPerSecond,omitempty"`
 	FloorMs        *quantiles `json:"floorMs,omitempty"`
-	// ToFloor is PerSecond by FloorPerSecond, AdmittedToFloor is that of the medians.
-	ToFloor         float64 `json:"toFloor,omitempty"`
-	AdmittedToFloor float64 `json:"admittedToFloor,omitempty"`
+	// ToFloor is PerSecond by FloorPerSecond, AdmittedToFloor is that of the medians, and ProcessorToFloor that of the
+	// processor time of everything but the clients.
+	ToFloor          float64 `json:"toFloor,omitempty"`
+	AdmittedToFloor  float64 `json:"admittedToFloor,omitempty"`
+	ProcessorToFloor float64 `json:"processorToFloor,omitempty"`
 }
 
 const (
@@ -78,6 +80,7 @@ func (b *block) compare(before, after block) {
 	}
 	b.ToFloor = b.PerSecond / b.FloorPerSecond
 	b.AdmittedToFloor = b.Admitted.P50 / b.FloorMs.P50
+	b.ProcessorToFloor = b.Cost.ofCluster() / ((before.Cost.ofCluster() + after.Cost.ofCluster()) / 2)
 }
 
 // block measures one.
@@ -156,7 +159,7 @@ func (s *scene) attended(ctx context.Context, agents []*agent, path path, do fun
 const agentLease = 4 * time.Hour
 
 func metered[C client](ctx context.Context, m *meter, clients []C, p phases) (load, cost, error) {
-	before, err := m.read(ctx)
+	before, err := m.begin(ctx)
 	if err != nil {
 		return load{}, cost{}, err
 	}
@@ -164,6 +167,6 @@ func metered[C client](ctx context.Context, m *meter, clients []C, p phases) (lo
 	if err != nil {
 		return load{}, cost{}, err
 	}
-	after, err := m.read(ctx)
+	after, err := m.end(ctx)
 	return done, costOf(before, after, done.all), err
 }

@@ -32,13 +32,11 @@ func (r *result) figuresOf(operator string) map[string]spread {
 		}
 		add(b.ToFloor, "%s.to_floor.%d", b.Load, b.Clients)
 		add(b.AdmittedToFloor, "%s.admitted_to_floor.%d", b.Load, b.Clients)
-		if floor, found := r.floorOf(b); found {
-			add(b.Cost.ofCluster()/floor.Cost.ofCluster(), "%s.processor_to_floor.%d", b.Load, b.Clients)
-		}
-		writes, reads, refused := b.Cost.ofOperator()
+		add(b.ProcessorToFloor, "%s.processor_to_floor.%d", b.Load, b.Clients)
+		writes, reads, conflicts := b.Cost.ofOperator()
 		add(writes, "%s.operator_writes.%d", b.Load, b.Clients)
 		add(reads, "%s.operator_reads.%d", b.Load, b.Clients)
-		add(refused, "%s.operator_conflicts.%d", b.Load, b.Clients)
+		add(conflicts, "%s.operator_conflicts.%d", b.Load, b.Clients)
 	}
 	for _, v := range r.Visits {
 		if v.Operator == operator {
@@ -82,19 +80,13 @@ func (r *result) like(b block, existing int) (block, bool) {
 	return block{}, false
 }
 
-// floorOf is a block of raw creates beside b.
-func (r *result) floorOf(b block) (block, bool) {
-	b.Load = floorLoad
-	return r.like(b, b.Existing)
-}
-
 // ofCluster is the processor time of everything but the clients.
 func (c cost) ofCluster() float64 {
 	return c.Processor["operator"] + c.Processor["kube-apiserver"] + c.Processor["etcd"]
 }
 
 // ofOperator counts the operator's requests about the objects of an action: writes that were stored, reads, and writes that
-// somebody else's was faster than. What it does by the clock has no part in it: rounds, leases, checkpoints.
+// were refused because somebody else's was faster (409). Refusals of other kinds are in the table of requests only. What it does by the clock has no part in it: rounds, leases, checkpoints.
 func (c cost) ofOperator() (writes, reads, conflicts float64) {
 	for text, n := range c.Requests[others] {
 		words := strings.Fields(text)
@@ -110,7 +102,7 @@ func (c cost) ofOperator() (writes, reads, conflicts float64) {
 		case words[0] == "WATCH":
 		case len(words) == 2:
 			writes += n
-		default:
+		case words[2] == "409":
 			conflicts += n
 		}
 	}

@@ -60,28 +60,53 @@ type meter struct {
 	processes func() (map[string]int, error)
 }
 
-func (m *meter) read(ctx context.Context) (reading, error) {
+// begin reads it before a block. Reading the apiserver's metrics takes processor time of it: begin looks at processor times
+// after that and end before it, so that no block pays for its own measurement.
+func (m *meter) begin(ctx context.Context) (r reading, err error) {
+	if err := m.count(ctx, &r); err != nil {
+		return r, err
+	}
+	r.processor, err = m.times()
+	return r, err
+}
+
+// end reads it after a block.
+func (m *meter) end(ctx context.Context) (r reading, err error) {
+	if r.processor, err = m.times(); err != nil {
+		return r, err
+	}
+	return r, m.count(ctx, &r)
+}
+
+// count reads what was asked of the apiserver.
+func (m *meter) count(ctx context.Context, r *reading) error {
 	text, err := m.apiserver.do(ctx, http.MethodGet, "/metrics", nil)
 	if err != nil {
-		return reading{}, fmt.Errorf("read the apiserver's metrics: %w", err)
+		return fmt.Errorf("read the apiserver's metrics: %w", err)
 	}
-	r := reading{processor: map[string]time.Duration{}, ours: map[string]requests{}}
 	if r.requests, err = parseRequests(text); err != nil {
-		return reading{}, err
+		return err
 	}
+	r.ours = map[string]requests{}
 	for who, c := range m.counters {
 		r.ours[who] = c.read()
 	}
+	return nil
+}
+
+// times are the processor times of everybody.
+func (m *meter) times() (map[string]time.Duration, error) {
 	processes, err := m.processes()
 	if err != nil {
-		return reading{}, err
+		return nil, err
 	}
+	times := map[string]time.Duration{}
 	for name, pid := range processes {
-		if r.processor[name], err = processorTime(pid); err != nil {
-			return reading{}, err
+		if times[name], err = processorTime(pid); err != nil {
+			return nil, err
 		}
 	}
-	return r, nil
+	return times, nil
 }
 
 // cost is what a block used, each divided by its operations.

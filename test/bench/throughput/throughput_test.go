@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -225,6 +226,43 @@ func TestCostLeavesTheOperatorWhatNobodyElseMade(t *testing.T) {
 	}
 }
 
+// Whoever asks for metrics makes their owner work. Here the owner is this process.
+func TestABlockDoesNotPayForItsMeasurement(t *testing.T) {
+	const work = 200 * time.Millisecond
+	owner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		spend(t, work)
+		_, _ = io.WriteString(w, metricsText)
+	}))
+	defer owner.Close()
+	m := &meter{apiserver: &web{http: owner.Client(), host: owner.URL}, processes: func() (map[string]int, error) {
+		return map[string]int{"owner": os.Getpid()}, nil
+	}}
+	before, err := m.begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spend(t, work)
+	after, err := m.end(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := costOf(before, after, 1).Processor["owner"]; used < milliseconds(work) || used > 1.5*milliseconds(work) {
+		t.Errorf("the block is charged %g ms, and used %s", used, work)
+	}
+}
+
+// spend takes so much processor time.
+func spend(t *testing.T, d time.Duration) {
+	began, err := processorTime(os.Getpid())
+	now := began
+	for err == nil && now-began < d {
+		now, err = processorTime(os.Getpid())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOwnProcessIsMeasured(t *testing.T) {
 	before, err := processorTime(os.Getpid())
 	if err != nil {
@@ -315,14 +353,19 @@ func aRun() *result {
 		for _, clients := range []int{1, 64} {
 			for repetition := range 2 {
 				rate := float64(clients+repetition) - float64(existing)/100_000
-				for _, load := range []string{floorLoad, allowLoad, approveLoad} {
-					b := block{Operator: "operator", Load: load, Clients: clients, Existing: existing, Repetition: repetition, PerSecond: rate, Whole: quantiles{P50: 3, P99: 9},
-						Cost: cost{Processor: map[string]float64{"operator": 1, "etcd": 1, "kube-apiserver": 2, "clients": 100}}}
-					if load != floorLoad {
-						b.Admitted, b.ToFloor, b.AdmittedToFloor = &quantiles{P50: 5, P99: 7}, 0.1, 4
-						b.Cost.Requests = map[string]map[string]float64{others: {"POST effects": 1, "PUT actions/status": 2, "PUT actions/status 409": 0.5, "GET effects 404": 1, "PUT leases": 1}}
-					}
-					r.Blocks = append(r.Blocks, b)
+				block := func(load string, apiserver float64) block {
+					return block{Operator: "operator", Load: load, Clients: clients, Existing: existing, Repetition: repetition, PerSecond: rate, Whole: quantiles{P50: 3, P99: 9},
+						Cost: cost{Processor: map[string]float64{"operator": 1, "etcd": 1, "kube-apiserver": apiserver, "clients": 100}}}
+				}
+				before, after := block(floorLoad, 2), block(floorLoad, 6)
+				after.PerSecond, after.Whole.P50 = 3*rate, 1
+				r.Blocks = append(r.Blocks, before)
+				for _, load := range []string{allowLoad, approveLoad} {
+					b := block(load, 10)
+					b.Admitted = &quantiles{P50: 5, P99: 7}
+					b.Cost.Requests = map[string]map[string]float64{others: {"POST effects": 1, "PUT actions/status": 2, "PUT actions/status 409": 0.5, "DELETE effects 403": 1, "PUT actions/status 500": 1, "GET effects 404": 1, "PUT leases": 1}}
+					b.compare(before, after)
+					r.Blocks = append(r.Blocks, b, after)
 				}
 			}
 		}
@@ -341,10 +384,10 @@ func TestFigures(t *testing.T) {
 		got[name] = s.Mean
 	}
 	for name, want := range map[string]float64{
-		"allow.to_floor.64":                    0.1,
-		"approve.to_floor.1":                   0.1,
-		"allow.admitted_to_floor.1":            4,
-		"allow.processor_to_floor.64":          1,
+		"allow.to_floor.64":                    0.5,
+		"approve.to_floor.1":                   0.5,
+		"allow.admitted_to_floor.1":            2.5,
+		"allow.processor_to_floor.64":          2,
 		"allow.operator_writes.64":             3,
 		"allow.operator_reads.64":              1,
 		"allow.operator_conflicts.64":          0.5,
