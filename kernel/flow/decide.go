@@ -131,7 +131,7 @@ func (p *pass) evaluate() Step {
 	case p.mode == OperatorMode && evaluation.EffectKey == nil:
 		return p.end(Denied, decision.ExecutorNeedsEffect, fmt.Sprintf("The Executor %s executes %s, and what it executes needs an effect key. Add an effect template to the policy.", p.Executor.Name, a.Type))
 	case evaluation.Decision == decision.Approve:
-		p.required = max(1, evaluation.Entry.ApprovalsRequired)
+		p.required = evaluation.Entry.Approvals()
 	case evaluation.Decision != decision.Allow:
 		return p.end(Denied, decision.PolicyInvalid, fmt.Sprintf("The policy answered %q, which is no decision. Correct the policy.", evaluation.Decision))
 	}

@@ -65,7 +65,7 @@ func (b rulebook) evaluate(name string, arguments map[string]any, resource *stri
 	}
 	v := &Vector{ActionType: name, Arguments: arguments, Resource: resource, Decision: e.Decision, Reason: e.Reason, EffectKey: e.EffectKey}
 	if e.Decision == decision.Approve {
-		v.Approvals = max(1, e.Entry.ApprovalsRequired)
+		v.Approvals = e.Entry.Approvals()
 	}
 	return v
 }

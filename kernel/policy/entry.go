@@ -54,6 +54,9 @@ type Entry struct {
 // Equal reports whether e and o are written the same, apart from order of keys and layout.
 func (e Entry) Equal(o Entry) bool { return canonical.Equal(e.canonical, o.canonical) }
 
+// Approvals is how many people have to say yes where the answer is approve.
+func (e Entry) Approvals() int { return max(1, e.ApprovalsRequired) }
+
 // decides reports whether the entry can come to one of the decisions.
 func (e Entry) decides(d ...decision.Decision) bool {
 	return slices.Contains(d, e.Decision) || slices.ContainsFunc(e.Rules, func(r Rule) bool { return slices.Contains(d, r.Decision) })

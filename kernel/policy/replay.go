@@ -71,7 +71,7 @@ func (s *Set) Replay(p Past) Replay {
 	}
 	r.Now = Verdict{Decision: e.Decision, Reason: e.Reason}
 	if e.Decision == decision.Approve {
-		r.Now.Approvals = max(1, e.Entry.ApprovalsRequired)
+		r.Now.Approvals = e.Entry.Approvals()
 	}
 	r.KeyNow, r.ResourceNow, r.Counts, r.Message = e.EffectKey, e.Proposal.Resource, e.Entry != nil, e.Message
 	return r
