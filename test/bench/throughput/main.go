@@ -161,6 +161,21 @@ func parse(args []string, root string, out io.Writer) (options, error) {
 	return o, nil
 }
 
+// flags are those that say what is measured, as parse reads them. Operators are in the result by themselves, and where files
+// lie says nothing to anybody else.
+func (o options) flags() []string {
+	flags := []string{
+		"--only=" + strings.Join(o.sections, ","), "--loads=" + strings.Join(o.loads, ","),
+		"--clients=" + strings.Join(texts(o.clients), ","), "--existing=" + strings.Join(texts(o.existing), ","),
+		"--in-flight=" + strconv.Itoa(o.inFlight), "--repetitions=" + strconv.Itoa(o.repetitions),
+		"--warm=" + o.phases.warm.String(), "--window=" + o.phases.window.String(),
+	}
+	if o.profiles != "" {
+		flags = append(flags, "--profiles="+filepath.Base(o.profiles)) // profiling takes time, too
+	}
+	return flags
+}
+
 // words reads a list of some of the given ones.
 func words(into *[]string, of ...string) func(string) error {
 	return func(text string) error {

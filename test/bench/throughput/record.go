@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -43,15 +44,18 @@ func (r *result) writeTables(path string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Figures\n\nWritten by `make bench ARGS=\"--record docs/benchmarks\"`; [benchmarks.md](../benchmarks.md) explains them.\n\n")
 	fmt.Fprintf(&b, "%s, %s on %d processors (%s), %.0f MB of memory, Linux %s, %s.\n", r.Started.Format("2006-01-02 15:04 MST"), r.Ended.Sub(r.Started).Round(time.Second), r.Machine.Processors, r.Machine.Model, r.Machine.MemoryMB, r.Machine.Kernel, r.Machine.Go)
-	fmt.Fprintf(&b, "Each block warmed up for %g s and was measured for %g s.\n\n```text\n", r.WarmSeconds, r.WindowSeconds)
+	fmt.Fprintf(&b, "What was measured, as flags: `%s`.\n", strings.Join(r.Flags, " "))
+	operator := r.Operators[0]
+	fmt.Fprintf(&b, "The operator: `%s`.\n\n```text\n", strings.Join(append([]string{operator.Path}, operator.Args...), " "))
 	show(&b, r)
 	b.WriteString("```\n")
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// note keeps what was found of each figure that was measured.
+// note keeps what was found of each figure, and nothing of one that was not measured: all that is recorded is of one run.
 func (r *ranges) note(figures map[string]spread) {
 	for i, b := range r.Figures {
+		r.Figures[i].Recorded = nil
 		if s, measured := figures[b.Name]; measured {
 			r.Figures[i].Recorded = s.rounded()
 		}
@@ -68,8 +72,9 @@ func (s spread) rounded() *spread {
 	return &spread{Mean: digits(s.Mean), StdDev: digits(s.StdDev), Min: digits(s.Min), Max: digits(s.Max), N: s.N}
 }
 
-const rangesHead = `# Between what the mean of each figure has to be for ` + "`make bench`" + ` to pass. docs/benchmarks.md explains the figures. A person
-# writes min and max; recorded is what a full run on a quiet machine found, written by ` + "`make bench ARGS=\"--record docs/benchmarks\"`" + `.
+const rangesHead = `# Figures of ` + "`make bench`" + `, which docs/benchmarks.md explains. It fails if the mean of a figure is below min or above max: these are
+# limits with room around what is usual, and beyond them something became worse. It says whether a target is reached, and does not fail
+# if not. A person writes all of these; recorded is what the run in figures.md found.
 `
 
 func (r *ranges) write(path string) error {

@@ -17,9 +17,8 @@ type result struct {
 	Ended     time.Time `json:"ended"`
 	Machine   machine   `json:"machine"`
 	Operators []binary  `json:"operators"`
-	// WarmSeconds and WindowSeconds are those of each block.
-	WarmSeconds   float64 `json:"warmSeconds"`
-	WindowSeconds float64 `json:"windowSeconds"`
+	// Flags say what was measured, defaults included.
+	Flags []string `json:"flags"`
 	// ActionBytes is the size of a finished action, and of a raw create.
 	ActionBytes int       `json:"actionBytes,omitempty"`
 	Blocks      []block   `json:"blocks,omitempty"`
@@ -48,8 +47,7 @@ func newResult(o options) *result {
 		operators = append(operators, b)
 	}
 	return &result{
-		Started: time.Now().UTC(), Machine: thisMachine(), Operators: operators,
-		WarmSeconds: o.phases.warm.Seconds(), WindowSeconds: o.phases.window.Seconds(),
+		Started: time.Now().UTC(), Machine: thisMachine(), Operators: operators, Flags: o.flags(),
 	}
 }
 

@@ -303,6 +303,8 @@ func TestRanges(t *testing.T) {
 		"a figure without a bound":  "figures:\n- {name: a, means: b}\n",
 		"a figure without a reason": "figures:\n- {name: a, max: 1}\n",
 		"a figure that is twice":    "figures:\n- {name: a, means: b, max: 1}\n- {name: a, means: b, min: 1}\n",
+		"a target beyond the limit": "figures:\n- {name: a, means: b, max: 1, target: 2}\n",
+		"a target of no direction":  "figures:\n- {name: a, means: b, min: 1, max: 3, target: 2}\n",
 	} {
 		t.Run(name+" is refused", func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "ranges.yaml")
@@ -325,6 +327,94 @@ func TestRanges(t *testing.T) {
 	for name, r := range map[string]*result{"ratio": run(0.09, 1), "factor": run(1, 4.1)} {
 		if err := spec.check(io.Discard, r); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s outside of its range gives %v", name, err)
+		}
+	}
+}
+
+func TestATargetIsSaidToBeMissedAndFailsNothing(t *testing.T) {
+	limit, target := 0.03, 0.1
+	most, few := 20.0, 10.0
+	spec := &ranges{Figures: []bounds{{Name: "ratio", Means: "m", Min: &limit, Target: &target}, {Name: "factor", Means: "m", Max: &most, Target: &few}}}
+	for name, test := range map[string]struct {
+		ratio, factor float64
+		want          []string
+	}{
+		"reached": {0.1, 10, []string{"0.1 reached", "10 reached"}},
+		"missed":  {0.05, 11, []string{"0.1 missed", "10 missed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			figures := map[string]spread{"ratio": {Mean: test.ratio, N: 1}, "factor": {Mean: test.factor, N: 1}}
+			if err := spec.check(&out, &result{Figures: map[string]map[string]spread{"operator": figures}}); err != nil {
+				t.Errorf("it fails: %v", err)
+			}
+			for _, text := range test.want {
+				if !strings.Contains(out.String(), text) {
+					t.Errorf("it does not say %q:\n%s", text, out.String())
+				}
+			}
+		})
+	}
+}
+
+// The ranges of this repository are as the tool writes them, and what is recorded there would pass.
+func TestRangesHoldWhatIsRecorded(t *testing.T) {
+	const path = "../../../docs/benchmarks/ranges.yaml"
+	spec, err := readRanges(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range spec.Figures {
+		if b.Recorded != nil && b.outside(b.Recorded.Mean) != "" {
+			t.Errorf("%s is recorded as %g, which is %s", b.Name, b.Recorded.Mean, b.outside(b.Recorded.Mean))
+		}
+	}
+	again := filepath.Join(t.TempDir(), "ranges.yaml")
+	if err := spec.write(again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(contents(t, again), contents(t, path)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func contents(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// What a run did not measure must not look as if it had.
+func TestARecordIsOfOneRun(t *testing.T) {
+	dir, most := t.TempDir(), 5.0
+	spec := &ranges{Figures: []bounds{
+		{Name: "kernel.decide_allocs", Means: "m", Max: &most},
+		{Name: "memory_mb.50000", Means: "m", Max: &most, Recorded: &spread{Mean: 4, N: 3}},
+	}}
+	o, err := parse([]string{"--quick", "--only", "kernel", "--operator", os.Args[0] + " manifests=" + dir + " --concurrency=16"}, dir, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newResult(o)
+	r.Kernel = []timing{{Name: deciding, ProcessorNsPerOp: 9000, AllocsPerOp: 3}}
+	r.conclude()
+	if err := r.record(dir, filepath.Join(dir, "ranges.yaml"), spec); err != nil {
+		t.Fatal(err)
+	}
+	if got := spec.Figures[0].Recorded; got == nil || got.Mean != 3 {
+		t.Errorf("what was measured is recorded as %+v", got)
+	}
+	if got := spec.Figures[1].Recorded; got != nil {
+		t.Errorf("an earlier run's %+v is kept", got)
+	}
+	for _, file := range []string{"results.json", "figures.md"} {
+		for _, flag := range []string{"--only=kernel", "--window=3s", "--concurrency=16"} {
+			if !strings.Contains(contents(t, filepath.Join(dir, file)), flag) {
+				t.Errorf("%s does not say %s", file, flag)
+			}
 		}
 	}
 }
@@ -560,6 +650,15 @@ func TestFlags(t *testing.T) {
 	}
 	if want := []binary{{Name: "old", Path: here, Args: []string{}, Manifests: older}, {Name: "new", Path: here, Args: []string{"--concurrency=16"}, Manifests: manifests}}; !cmp.Equal(want, o.operators) {
 		t.Error(cmp.Diff(want, o.operators))
+	}
+	o.operators, o.profiles = nil, "profiles"
+	again, err := parse(append(o.flags(), "--operator", here), root, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.operators = nil
+	if diff := cmp.Diff(o, again, cmp.AllowUnexported(options{}, phases{})); diff != "" {
+		t.Errorf("the flags of a run measure something else: %s", diff)
 	}
 	for name, args := range map[string][]string{
 		"a name twice":         {"--operator", here, "--operator", here},
