@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/test/chaos/desk"
 	"ctrlrun.dev/operator/test/chaos/judge"
 	"ctrlrun.dev/operator/test/chaos/proxy"
+	"ctrlrun.dev/operator/test/testenv"
 )
 
 // mood is whether faults are injected.
@@ -271,6 +274,24 @@ func subject(r proxy.Request) judge.Injection {
 // lapse is the one cause to which it leads that an agent is held up.
 var lapse = []v1alpha1.EffectCause{v1alpha1.CauseLeaseLapsed}
 
+// names reports whether a request, such as a watch, is about one piece of work: by its Action, or by a statement about that.
+func (f *faults) names(r proxy.Request, p desk.Progress) bool {
+	if r.Name == "" || p.Action == "" {
+		return false
+	}
+	switch r.Resource {
+	case "actions":
+		return r.Name == p.Action
+	case "outcomes":
+		return strings.HasPrefix(strings.TrimPrefix(r.Name, "late."), p.ActionUID+".")
+	case "claims": // a second one has a number behind its name
+		return slices.ContainsFunc(f.agentUsers, func(u testenv.User) bool {
+			return strings.HasPrefix(r.Name+".", client.StatementName(p.Action, u.Name)+".")
+		})
+	}
+	return false
+}
+
 // hinders is which pieces of work a request's fault holds up.
 func (f *faults) hinders(r proxy.Request, holdUp time.Duration) []judge.Injection {
 	if f.agents[r.Client] == nil {
@@ -285,7 +306,7 @@ func (f *faults) hinders(r proxy.Request, holdUp time.Duration) []judge.Injectio
 	}
 	uid := string(b.Spec.ActionRef.UID)
 	about, _, known := f.desk.Find(func(p desk.Progress) bool {
-		return p.Agent == r.Client && (uid != "" && p.ActionUID == uid || uid == "" && r.Resource == "actions" && r.Name != "" && p.Action == r.Name)
+		return p.Agent == r.Client && (uid != "" && p.ActionUID == uid || uid == "" && f.names(r, p))
 	})
 	if known {
 		return []judge.Injection{of(about)}

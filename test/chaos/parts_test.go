@@ -13,6 +13,7 @@ import (
 	"ctrlrun.dev/operator/test/chaos/judge"
 	"ctrlrun.dev/operator/test/chaos/proxy"
 	"ctrlrun.dev/operator/test/chaos/remote"
+	"ctrlrun.dev/operator/test/testenv"
 )
 
 func TestASeedGivesTheSamePlan(t *testing.T) {
@@ -100,7 +101,9 @@ func TestWhoseFaultItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Shut() })
-	f := &faults{run: &run{desk: d, namespace: "payments", agents: map[string]*process{"agent-1": {}, "agent-2": {}}}}
+	f := &faults{run: &run{
+		desk: d, namespace: "payments", agents: map[string]*process{"agent-1": {}, "agent-2": {}}, agentUsers: []testenv.User{{Name: "robot"}},
+	}}
 	give(t, d, desk.Progress{Agent: "agent-1", Work: "a", Action: "pay-1", ActionUID: "uid-1", Stage: desk.StageProposed})
 	give(t, d, desk.Progress{Agent: "agent-1", Work: "b", Stage: desk.StageGiven})
 	give(t, d, desk.Progress{Agent: "agent-2", Work: "c", Action: "pay-3", ActionUID: "uid-3", Stage: desk.StageExecuted})
@@ -113,7 +116,11 @@ func TestWhoseFaultItIs(t *testing.T) {
 		"a report":              {proxy.Request{Client: "agent-1", Resource: "outcomes", Body: []byte(`{"spec":{"actionRef":{"uid":"uid-1"}}}`)}, "a"},
 		"a read of one's own":   {proxy.Request{Client: "agent-1", Resource: "actions", Name: "pay-1"}, "a"},
 		"a read of another's":   {proxy.Request{Client: "agent-1", Resource: "actions", Name: "pay-3"}, "a b"},
-		"a watch":               {proxy.Request{Client: "agent-1", Resource: "actions", Verb: "watch"}, "a b"},
+		"a watch of all":        {proxy.Request{Client: "agent-1", Resource: "actions", Verb: "watch"}, "a b"},
+		"a watch of one":        {proxy.Request{Client: "agent-1", Resource: "actions", Verb: "watch", Name: "pay-1"}, "a"},
+		"a watch of a report":   {proxy.Request{Client: "agent-1", Resource: "outcomes", Verb: "watch", Name: "uid-1.claim.robot"}, "a"},
+		"a watch of a claim":    {proxy.Request{Client: "agent-1", Resource: "claims", Verb: "watch", Name: "pay-1.robot.2"}, "a"},
+		"a rival's claim":       {proxy.Request{Client: "agent-1", Resource: "claims", Verb: "watch", Name: "pay-1.2.robot"}, "a b"},
 		"a request of a person": {proxy.Request{Client: "alice", Resource: "approvals", Body: []byte(`{"spec":{"actionRef":{"uid":"uid-1"}}}`)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -143,7 +143,10 @@ func (r *run) newOperator(name string, args ...string) (*operator, error) {
 		}
 		return p.Process, nil
 	}, func() {})
-	return o, err
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 func (o *operator) arguments() []string {

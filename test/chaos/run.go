@@ -144,9 +144,11 @@ func (r *run) open(ctx context.Context) (stop func() error, err error) {
 	stops = append(stops, r.desk.Shut)
 	stops = append(stops, r.stopOperators)
 	for _, name := range []string{"operator-a", "operator-b"} {
-		if r.operators[name], err = r.newOperator(name); err != nil {
+		o, err := r.newOperator(name)
+		if err != nil {
 			return stop, err
 		}
+		r.operators[name] = o
 	}
 	if err := r.buildAgent(ctx); err != nil {
 		return stop, err
@@ -222,23 +224,30 @@ const (
 	workers    = 12
 )
 
-func (r *run) startAgents() (err error) {
+func (r *run) startAgents() error {
 	for i := range manyAgents {
-		name := fmt.Sprintf("%s-%d", ordinary, i+1)
-		if r.agents[name], err = r.newAgent(name, r.agentUsers[i%len(r.agentUsers)], workers); err != nil {
+		if err := r.startAgent(fmt.Sprintf("%s-%d", ordinary, i+1), r.agentUsers[i%len(r.agentUsers)], workers); err != nil {
 			return err
 		}
 	}
-	sleepers := 1
-	if r.Length == Long {
-		sleepers = 6
-	}
-	for i := range sleepers {
-		name := fmt.Sprintf("%s-%d", sleeper, i+1)
-		if r.agents[name], err = r.newAgent(name, r.agentUsers[0], 1); err != nil {
+	for i := range r.sleepers() {
+		if err := r.startAgent(fmt.Sprintf("%s-%d", sleeper, i+1), r.agentUsers[0], 1); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// sleepers is how many there are: enough for their share of the work within a storm, since each piece takes them a nap.
+func (r *run) sleepers() int { return max(6, r.Actions/200) }
+
+// startAgent knows an agent only once it runs: what is known is stopped at the end.
+func (r *run) startAgent(name string, user testenv.User, workers int) error {
+	a, err := r.newAgent(name, user, workers)
+	if err != nil {
+		return err
+	}
+	r.agents[name] = a
 	return nil
 }
 

@@ -3,6 +3,8 @@ package proxy
 import (
 	"net/http"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
 )
 
 // Request is one request of a client, as its Injector sees it.
@@ -12,8 +14,8 @@ type Request struct {
 	// Verb is Kubernetes' own: get, list, watch, create, update, patch, delete or deletecollection. For a path that is no
 	// resource it is the HTTP method in lower case.
 	Verb string
-	// Group, Resource, Subresource, Namespace and Name are those of the path; a create has no Name. Resource is empty for a
-	// path that is no resource.
+	// Group, Resource, Subresource, Namespace and Name are those of the path; a create has no Name. A list or watch has one if
+	// it selects a single object by it. Resource is empty for a path that is no resource.
 	Group, Resource, Subresource, Namespace, Name string
 	// DryRun: it asks and stores nothing.
 	DryRun bool
@@ -55,7 +57,20 @@ func parse(r *http.Request) Request {
 		request.Subresource = strings.Join(rest[2:], "/")
 	}
 	request.Verb = verb(r, request.Name)
+	if request.Name == "" && (request.Verb == "list" || request.Verb == "watch") {
+		request.Name = selectedName(r)
+	}
 	return request
+}
+
+// selectedName is the one name that a field selector lets through; empty if it lets several through.
+func selectedName(r *http.Request) string {
+	selector, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	if err != nil {
+		return "" // the apiserver refuses it
+	}
+	name, _ := selector.RequiresExactMatch("metadata.name")
+	return name
 }
 
 // resourcePath splits /api/VERSION/... and /apis/GROUP/VERSION/... into the group and what follows the version.
