@@ -239,8 +239,12 @@ func (r *run) overlapLeaders(ctx context.Context, _ *rand.Rand) error {
 	return nil
 }
 
-// longestOutage bounds how long one takes: the process is started again after at most three seconds.
-const longestOutage = 40 * time.Second
+const (
+	// longestOutage bounds how long one takes, on any machine. When it is over is on record.
+	longestOutage = 5 * time.Minute
+	// longestRepeat is how long, at most, the SDK pauses before it tries again what had no answer.
+	longestRepeat = 6 * time.Second
+)
 
 // outage puts on record that everything in hand is held up. What is taken in hand during the outage is admitted only after
 // it, so that this is all of it.
@@ -265,7 +269,10 @@ func (r *run) during(ctx context.Context, kind string, roll *rand.Rand, cause fu
 		return err
 	}
 	pause(ctx, time.Now().Add(between(roll, 500*time.Millisecond, 3*time.Second)))
-	return repair(context.WithoutCancel(ctx))
+	if err := repair(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	return r.journal.Over(kind, time.Now().Add(longestRepeat))
 }
 
 func (r *run) killAPIServer(ctx context.Context, roll *rand.Rand) error {

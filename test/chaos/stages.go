@@ -108,7 +108,7 @@ func (r *run) acknowledge(p desk.Progress) {
 
 // leave notes an agent that gave up an Action and could not say so.
 func (r *run) leave(p desk.Progress) {
-	if p.ActionUID == "" || p.Error == "" || p.State.Terminal() {
+	if p.ActionUID == "" || !p.Unsaid {
 		return
 	}
 	r.mu.Lock()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -93,8 +94,15 @@ func (a *agent) do(ctx context.Context, item desk.Item) {
 			a.tell(ctx, p, desk.StageReported, nil)
 		}
 	})
-	p.State = call.Action().Status.State
+	p.State, p.Unsaid = call.Action().Status.State, unsaid(err)
 	a.tell(ctx, p, desk.StageEnded, err)
+}
+
+// unsaid reports whether an agent stopped waiting and could not say that it will not start, so that it may be admitted yet.
+func unsaid(err error) bool {
+	var waiting *client.WaitingError
+	var unknown *client.UnknownError // it did execute, and waited for the end
+	return errors.As(err, &waiting) && !waiting.Withdrawn && !errors.As(err, &unknown)
 }
 
 // tell says how far it has come. Whether the desk hears it changes nothing about the work.

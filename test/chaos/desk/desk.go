@@ -67,9 +67,10 @@ type Progress struct {
 	Attempt   int64  `json:"attempt,omitempty"`
 	// Result of the execution, from StageExecuted on.
 	Result v1alpha1.OutcomeResult `json:"result,omitempty"`
-	// State of the Action and Error of the SDK, at StageEnded.
-	State v1alpha1.ActionState `json:"state,omitempty"`
-	Error string               `json:"error,omitempty"`
+	// State of the Action and Error of the SDK, at StageEnded. Unsaid: it gave up, and could not say so.
+	State  v1alpha1.ActionState `json:"state,omitempty"`
+	Error  string               `json:"error,omitempty"`
+	Unsaid bool                 `json:"unsaid,omitempty"`
 }
 
 // Desk is the server.

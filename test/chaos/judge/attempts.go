@@ -32,7 +32,7 @@ type attempt struct {
 	// admitted are the Actions that were admitted for it, the first of them since.
 	admitted      []admission
 	admittedSince time.Time
-	// left is when its agent gave it up without being able to say so; zero: it did not.
+	// left is when its agent gave it up and could not say so; zero: it did not.
 	left time.Time
 	// action, actionUID and work of the last of them, or of its holder.
 	action, actionUID, work string

@@ -41,6 +41,17 @@ type Injection struct {
 	// HoldUp is for how long, at most, it keeps the executing process from reporting. A lease lapses only if it was held up
 	// for long enough.
 	HoldUp time.Duration `json:"holdUp,omitempty"`
+	// Over is when it was seen to be over, if that was before HoldUp.
+	Over time.Time `json:"over,omitzero"`
+}
+
+// end is when it kept nobody from reporting any more.
+func (i Injection) end() time.Time {
+	end := i.Time.Add(i.HoldUp)
+	if !i.Over.IsZero() && i.Over.Before(end) {
+		return i.Over
+	}
+	return end
 }
 
 // about reports whether the injection was made into the attempt.
@@ -80,6 +91,18 @@ func (j *Journal) Record(injections ...Injection) error {
 		j.injections = append(j.injections, i)
 	}
 	return nil
+}
+
+// Over puts on record that every injection of a kind that was not over is so from a time on.
+func (j *Journal) Over(kind string, at time.Time) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for n := range j.injections {
+		if i := &j.injections[n]; i.Kind == kind && i.Over.IsZero() {
+			i.Over = at
+		}
+	}
+	return j.write(Injection{Time: time.Now(), Kind: kind + " is over", Over: at})
 }
 
 func (j *Journal) write(i Injection) error {

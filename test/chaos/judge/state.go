@@ -29,7 +29,7 @@ type State struct {
 	Executions []remote.Execution
 	// Acknowledged are the reports whose storing an agent was told of.
 	Acknowledged []Acknowledged
-	// Left is when an agent gave up an Action, by uid, without being able to say so: nobody is there to execute it any more.
+	// Left is when an agent gave up an Action, by uid, and could not say so: nobody is there to execute it any more.
 	Left map[string]time.Time
 }
 

@@ -272,6 +272,10 @@ func wrongFailed(all []*attempt, executions map[attemptID][]remote.Execution) []
 // seconds at least; half of them are left to the machine.
 const enough = 10 * time.Second
 
+// near is how long after a hold-up an agent may still find nobody to tell that it gives up: the SDK pauses for up to six seconds
+// between two tries.
+const near = 10 * time.Second
+
 // explain is the kind of injection that explains an Ambiguous attempt, or why none does.
 func explain(namespace string, a attempt, injections []Injection) (kind, why string) {
 	var heldUp, most time.Duration
@@ -284,20 +288,30 @@ func explain(namespace string, a attempt, injections []Injection) (kind, why str
 		if i.Time.After(a.since) || a.cause == "" || !slices.Contains(i.Causes, a.cause) {
 			continue
 		}
-		switch {
-		case a.cause != v1alpha1.CauseLeaseLapsed, i.HoldUp == Forever:
+		if a.cause != v1alpha1.CauseLeaseLapsed || i.HoldUp == Forever {
 			return i.Kind, ""
-		case i.Time.Add(i.HoldUp).Before(a.admittedSince) && !a.abandoned():
-			continue // it was over before there was a lease
-		case a.abandoned() && i.Time.After(a.left):
-			continue // there was nobody any more whom it could hold up
-		case i.HoldUp > most:
-			kind, most = i.Kind, i.HoldUp
 		}
-		heldUp += i.HoldUp
+		d := a.heldUp(i)
+		if d > most {
+			kind, most = i.Kind, d
+		}
+		heldUp += d
 	}
 	if a.cause == v1alpha1.CauseLeaseLapsed && heldUp >= enough {
 		return kind, ""
 	}
 	return "", fmt.Sprintf("%d injections into this attempt, which can have held its report up for %s", about, heldUp)
+}
+
+// heldUp is for how long an injection kept the report of an attempt back. What was before its admission is no part of that,
+// unless its agent could not say then that it gives up: that is so while it is held up, and shortly after.
+func (a *attempt) heldUp(i Injection) time.Duration {
+	from, end := i.Time, i.end()
+	switch {
+	case a.abandoned() && (from.After(a.left) || end.Add(near).Before(a.left)):
+		return 0
+	case !a.abandoned() && from.Before(a.admittedSince):
+		from = a.admittedSince
+	}
+	return max(0, end.Sub(from))
 }

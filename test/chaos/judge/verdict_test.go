@@ -131,18 +131,26 @@ const noExplanation = "an Ambiguous attempt that no injection explains"
 
 func TestWhatExplains(t *testing.T) {
 	lapse := []v1alpha1.EffectCause{v1alpha1.CauseLeaseLapsed}
-	before := noon.Add(-time.Second)
+	before := noon // its admission: until then nobody has anything to report
+	over := func(after time.Duration) []Injection {
+		return []Injection{{Time: before, Over: before.Add(after), Kind: "outage", Action: "c.1", Causes: lapse, HoldUp: time.Hour}}
+	}
 	for name, test := range map[string]struct {
 		injections []Injection
 		want       string
 	}{
-		"the piece of work":             {[]Injection{{Time: before, Kind: "late", Work: "work-uid-1", Causes: lapse, HoldUp: enough}}, "late"},
-		"the name":                      {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: enough}}, "late"},
-		"several together":              {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: 4 * time.Second}, {Time: before, Kind: "refuse", Action: "c.1", Causes: lapse, HoldUp: 6 * time.Second}}, "refuse"},
-		"the first that is set decides": {[]Injection{{Time: before, Kind: "late", Work: "work-uid-2", Action: "c.1", Causes: lapse, HoldUp: enough}}, ""},
-		"over before the lease began":   {[]Injection{{Time: noon.Add(-enough - time.Second), Kind: "late", Action: "c.1", Causes: lapse, HoldUp: enough}}, ""},
-		"killed before the lease began": {[]Injection{{Time: noon.Add(-time.Hour), Kind: "kill", Action: "c.1", Causes: lapse, HoldUp: Forever}}, "kill"},
-		"several, but too short":        {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: 4 * time.Second}, {Time: before, Kind: "refuse", Action: "c.1", Causes: lapse, HoldUp: 5 * time.Second}}, ""},
+		"mostly before the lease":            {[]Injection{{Time: noon.Add(-9 * time.Second), Kind: "stop", Action: "c.1", Causes: lapse, HoldUp: enough}}, ""},
+		"before the lease, and enough of it": {[]Injection{{Time: noon.Add(-time.Hour), Kind: "stop", Action: "c.1", Causes: lapse, HoldUp: time.Hour + enough}}, "stop"},
+		"an outage that was over after 3 s":  {over(3 * time.Second), ""},
+		"an outage that took long":           {over(enough), "outage"},
+		"over later than it can have been":   {[]Injection{{Time: before, Over: noon.Add(time.Hour), Kind: "stall", Action: "c.1", Causes: lapse, HoldUp: enough - 1}}, ""},
+		"the piece of work":                  {[]Injection{{Time: before, Kind: "late", Work: "work-uid-1", Causes: lapse, HoldUp: enough}}, "late"},
+		"the name":                           {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: enough}}, "late"},
+		"several together":                   {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: 4 * time.Second}, {Time: before, Kind: "refuse", Action: "c.1", Causes: lapse, HoldUp: 6 * time.Second}}, "refuse"},
+		"the first that is set decides":      {[]Injection{{Time: before, Kind: "late", Work: "work-uid-2", Action: "c.1", Causes: lapse, HoldUp: enough}}, ""},
+		"over before the lease began":        {[]Injection{{Time: noon.Add(-enough - time.Second), Kind: "late", Action: "c.1", Causes: lapse, HoldUp: enough}}, ""},
+		"killed before the lease began":      {[]Injection{{Time: noon.Add(-time.Hour), Kind: "kill", Action: "c.1", Causes: lapse, HoldUp: Forever}}, "kill"},
+		"several, but too short":             {[]Injection{{Time: before, Kind: "late", Action: "c.1", Causes: lapse, HoldUp: 4 * time.Second}, {Time: before, Kind: "refuse", Action: "c.1", Causes: lapse, HoldUp: 5 * time.Second}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -155,17 +163,20 @@ func TestWhatExplains(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatCouldNotSayThatItGaveUp: what held it up then explains a lapse however much later it is admitted.
+// TestAnAgentThatCouldNotSayThatItGaveUp: what held it up then explains a lapse however much later it is admitted. What was over
+// by then does not: it could have said so.
 func TestAnAgentThatCouldNotSayThatItGaveUp(t *testing.T) {
 	held := Injection{Time: noon.Add(-time.Hour), Kind: "outage", Action: "c.1", Causes: []v1alpha1.EffectCause{v1alpha1.CauseLeaseLapsed}, HoldUp: enough}
 	for name, test := range map[string]struct {
 		left time.Time
 		want int
 	}{
-		"held up before it left":         {noon.Add(-30 * time.Minute), 0},
-		"left before it was held up":     {noon.Add(-2 * time.Hour), 1},
-		"was there when it was its turn": {noon.Add(time.Minute), 1},
-		"never left":                     {time.Time{}, 1},
+		"held up when it left":                 {noon.Add(-time.Hour + enough - time.Second), 0},
+		"left when it had hardly tried again":  {noon.Add(-time.Hour + enough + near), 0},
+		"held up, but free again when it left": {noon.Add(-30 * time.Minute), 1},
+		"left before it was held up":           {noon.Add(-2 * time.Hour), 1},
+		"was there when it was its turn":       {noon.Add(time.Minute), 1},
+		"never left":                           {time.Time{}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -219,6 +230,15 @@ func TestJournal(t *testing.T) {
 	var first Injection
 	if err := json.Unmarshal([]byte(lines[0]), &first); err != nil || len(lines) != 2 || first.HoldUp != Forever || first.Kind != "kill" {
 		t.Errorf("wrote %q, read back %+v, %v", lines, first, err)
+	}
+	if err := j.Over("late", started.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if kept := j.Injections(); !kept[0].Over.IsZero() || !kept[1].Over.Equal(started.Add(time.Minute)) {
+		t.Errorf("kept %+v after the second was over", kept)
+	}
+	if !strings.Contains(to.String(), `"kind":"late is over"`) {
+		t.Errorf("wrote %q", to.String())
 	}
 	if err := NewJournal(failingWriter{}).Record(Injection{Kind: "kill"}); err == nil {
 		t.Error("what could not be written counts as recorded")
