@@ -31,6 +31,11 @@ var faults = []fault{
 	{"uids are not compared", "kernel/approval/approval.go", "a.ActionUID != q.ActionUID", "(a.ActionUID != q.ActionUID && !IF)"},
 	{"approvals are looked up anywhere", "controllers/pass.go", "	approvals := &v1alpha1.ApprovalList{}\n	if err := r.client.List(ctx, approvals, client.InNamespace(r.namespace), client.MatchingFields{byActionUID: a.UID}); err != nil {\n",
 		"	approvals := &v1alpha1.ApprovalList{}\n	where := []client.ListOption{client.InNamespace(r.namespace)}\n	if !IF {\n		where = append(where, client.MatchingFields{byActionUID: a.UID})\n	}\n	if err := r.client.List(ctx, approvals, where...); err != nil {\n"},
+	{"a no is a yes", "kernel/flow/decide.go", "	if no := p.tally.Denied; no != nil {\n",
+		"	if no := p.tally.Denied; no != nil && IF {\n		p.tally.Approved, p.tally.Denied = append(p.tally.Approved, *no), nil\n	}\n	if no := p.tally.Denied; no != nil {\n"},
+	{"every no is accepted", "kernel/flow/statements.go", "	if !answer.Approved {\n", "	if !answer.Approved && IF {\n		return accepted(\"It is accepted.\")\n	}\n	if !answer.Approved {\n"},
+	{"who approves twice is told something else", "kernel/flow/statements.go", "	case approval.DuplicateApprover:\n",
+		"	case approval.DuplicateApprover:\n		if IF {\n			return refused(\"NotRequired\", \"Enough people have approved it.\")\n		}\n"},
 	{"unknown is Failed", "kernel/flow/settle.go", "return ending{Ambiguous, decision.ReportedUnknown,",
 		"return ending{map[bool]State{false: Ambiguous, true: Failed}[IF], decision.ReportedUnknown,"},
 	{"what is unknown is allowed", "kernel/policy/set.go", "	case !known:\n",
@@ -172,6 +177,25 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		Expect(r.reason("G2")).To(Equal("an approval is spent once: not so"))
 		Expect(r.Guarantees[1].Counterexample.Expected).To(Equal("nothing counts for g2-second, and people are still asked"))
 		Expect(r.Guarantees[1].Counterexample.Observed).To(HavePrefix("action g2-second is Claimable"))
+	}, SpecTimeout(4*time.Minute))
+
+	It("sees that an action is executed to which somebody said no", func(ctx SpecContext) {
+		startFaulty("a no is a yes", "every no is accepted")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		r := run(ctx, namespaceWith(ctx, nil, refunds), "--only", "G1,G2")
+		Expect(r.with("fail")).To(Equal([]string{"G1", "G2"}))
+		Expect(r.Guarantees[0].Counterexample.Expected).To(Equal("g1-mutated was executed 0 times"))
+		Expect(r.Guarantees[0].Counterexample.Observed).To(Equal("once"))
+		Expect(r.Guarantees[1].Counterexample.Expected).To(Equal("action g2-second is Denied (approval_denied)"))
+		Expect(r.Guarantees[1].Counterexample.Observed).To(HavePrefix("action g2-second is Blocked (duplicate)"), "by the effect, which is committed")
+	}, SpecTimeout(4*time.Minute))
+
+	It("sees that a second approval is refused for another reason", func(ctx SpecContext) {
+		startFaulty("who approves twice is told something else")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		r := run(ctx, namespaceWith(ctx, nil, refunds), "--only", "G2")
+		Expect(r.Guarantees[1].Counterexample.Expected).To(Equal("approving g2-first once more is refused: DuplicateApprover or ActionFinished"))
+		Expect(r.Guarantees[1].Counterexample.Observed).To(Equal("accepted: false, NotRequired"))
 	}, SpecTimeout(4*time.Minute))
 
 	It("sees that approvals count for what nobody approved, and other mistakes", func(ctx SpecContext) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
@@ -36,10 +37,14 @@ func mutated(ctx context.Context, s *stage) (any, error) {
 	if err := s.refusedFor(ctx, p, stolen); err != nil {
 		return nil, err
 	}
+	// Before the first is executed: afterwards it is the effect, which is the same, that keeps the second from it.
+	if err := s.denied(ctx, p); err != nil {
+		return nil, err
+	}
 	if err := s.commits(ctx, p.first, p.firstRemote); err != nil {
 		return nil, err
 	}
-	return map[string]any{"mutatedArguments": argumentsOf(*s.plan.Mutated)}, s.calls(p.secondRemote, 0, "the mutated action")
+	return map[string]any{"mutatedArguments": argumentsOf(*s.plan.Mutated)}, s.calls(p.secondRemote, 0, p.other.Name)
 }
 
 // replayed: G2. Two actions of the same content have the same hash. What was said about the first is spent by it, and is
@@ -71,13 +76,42 @@ func replayed(ctx context.Context, s *stage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if accepted {
-		return nil, s.fail("approving "+p.approved.Name+" once more is refused", "it is accepted: %s", verdict)
+	// Whichever the operator looks at first: who says it, or what it is about.
+	names := []string{v1alpha1.ReasonDuplicateApprover, v1alpha1.ReasonActionFinished}
+	if accepted || !slices.Contains(names, verdict) {
+		return nil, s.fail(fmt.Sprintf("approving %s once more is refused: %s or %s", p.approved.Name, names[0], names[1]), "accepted: %t, %s", accepted, verdict)
 	}
-	if err := s.calls(p.firstRemote, 1, "the first action"); err != nil {
+	if err := s.denied(ctx, p); err != nil {
 		return nil, err
 	}
-	return nil, s.calls(p.secondRemote, 0, "the second action")
+	return nil, s.calls(p.firstRemote, 1, p.approved.Name)
+}
+
+// denied lets somebody say no to the second action, by its own hash, and then tries to execute it: what was said about the first is
+// no yes to it, however late one looks. That the no is accepted is a control: the second is one that people are asked about.
+func (s *stage) denied(ctx context.Context, p *pair) error {
+	no := approvalOf(p.other)
+	no.Decision = v1alpha1.Denied
+	accepted, verdict, err := s.answer(ctx, s.approvers[0], no)
+	if err != nil {
+		return err
+	}
+	if !accepted {
+		s.control = true
+		return s.fail("a no to "+p.other.Name+" is accepted", "%s", verdict)
+	}
+	execute, err := s.command(p.secondRemote, Commit)
+	if err != nil {
+		return err
+	}
+	o, err := s.execute(ctx, p.second, execute)
+	if err != nil {
+		return err
+	}
+	if err := s.calls(p.secondRemote, 0, o.Name); err != nil {
+		return err
+	}
+	return s.ends(ctx, o, v1alpha1.ActionDenied, decision.ApprovalDenied, decision.Denied)
 }
 
 // pair proposes two actions and waits until people are asked about both.
