@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,8 +78,17 @@ func command(u testenv.User, namespace string, args ...string) *exec.Cmd {
 // namespace behind.
 func verify(ctx context.Context, u testenv.User, namespace string, args ...string) outcome {
 	GinkgoHelper()
+	o := complete(ctx, command(u, namespace, args...))
+	if name := o.scratch(); name != "" {
+		Eventually(ctx, func() bool { return gone(ctx, name) }).WithTimeout(30 * time.Second).Should(BeTrue())
+	}
+	return o
+}
+
+// complete runs a command to its end.
+func complete(ctx context.Context, cmd *exec.Cmd) outcome {
+	GinkgoHelper()
 	var stdout, stderr bytes.Buffer
-	cmd := command(u, namespace, args...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	begin := time.Now()
 	Expect(cmd.Start()).To(Succeed())
@@ -91,11 +101,8 @@ func verify(ctx context.Context, u testenv.User, namespace string, args ...strin
 	go func() { done <- cmd.Wait() }()
 	Eventually(ctx, done).WithTimeout(3*time.Minute).Should(Receive(), stderr.String)
 	o := outcome{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(), took: time.Since(begin)}
-	AddReportEntry(strings.Join(args, " "), o.String(), ReportEntryVisibilityFailureOrVerbose)
+	AddReportEntry(strings.Join(cmd.Args[1:], " "), o.String(), ReportEntryVisibilityFailureOrVerbose)
 	Expect(strings.ToLower(o.stdout + o.stderr)).NotTo(MatchRegexp(`secure|\bsafe|complian|certif|audited`))
-	if name := o.scratch(); name != "" {
-		Eventually(ctx, func() bool { return gone(ctx, name) }).WithTimeout(30 * time.Second).Should(BeTrue())
-	}
 	return o
 }
 
@@ -105,9 +112,10 @@ func (o outcome) String() string {
 
 // report is what the tests read of the JSON.
 type report struct {
-	Namespace   string `json:"namespace"`
-	Environment string `json:"environment"`
-	Partial     bool   `json:"partial"`
+	Namespace   string         `json:"namespace"`
+	Environment string         `json:"environment"`
+	Settings    map[string]any `json:"settings"`
+	Partial     bool           `json:"partial"`
 	Scratch     struct {
 		Namespace string `json:"namespace"`
 		Removed   bool   `json:"removed"`
@@ -273,6 +281,29 @@ func scratchNamespaces(ctx context.Context) []string {
 	return names
 }
 
+// unread runs verify until G1 is over, then lets do close a pipe that nobody reads any more, and waits for the end.
+func unread(namespace string, do func(scratch string, stderr, stdout io.Closer)) outcome {
+	GinkgoHelper()
+	cmd := command(admin(), namespace)
+	errors, err := cmd.StderrPipe()
+	Expect(err).NotTo(HaveOccurred())
+	out, err := cmd.StdoutPipe()
+	Expect(err).NotTo(HaveOccurred())
+	Expect(cmd.Start()).To(Succeed())
+	var stderr, stdout bytes.Buffer
+	buffer := make([]byte, 4096)
+	for !strings.Contains(stderr.String(), "G1 ") {
+		n, err := errors.Read(buffer)
+		Expect(err).NotTo(HaveOccurred(), stderr.String())
+		stderr.Write(buffer[:n])
+	}
+	do(outcome{stderr: stderr.String()}.scratch(), errors, out)
+	_, _ = stderr.ReadFrom(errors) // one of them is closed
+	_, _ = stdout.ReadFrom(out)
+	_ = cmd.Wait() // the exit code says it
+	return outcome{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+}
+
 var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 	BeforeAll(func(ctx SpecContext) { startOperator(ctx) }, NodeTimeout(2*time.Minute))
 
@@ -430,8 +461,9 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.code).To(Equal(2), o.String())
 		Expect(o.stderr).To(And(
 			ContainSubstring("create namespaces\n"), ContainSubstring("delete namespaces\n"), ContainSubstring("create serviceaccounts/token\n"),
-			ContainSubstring("create rolebindings.rbac.authorization.k8s.io\n"), ContainSubstring("create actionpolicies.ctrlrun.dev\n"), ContainSubstring("docs/verify.md")))
-		Expect(o.stderr).NotTo(ContainSubstring("get namespaces"))
+			ContainSubstring("create rolebindings.rbac.authorization.k8s.io\n"), ContainSubstring("create actionpolicies.ctrlrun.dev\n"),
+			ContainSubstring("update receipts.ctrlrun.dev\n"), ContainSubstring("delete receipts.ctrlrun.dev\n"), ContainSubstring("docs/verify.md")))
+		Expect(o.stderr).NotTo(Or(ContainSubstring("get namespaces"), ContainSubstring("get receipts")))
 		Expect(scratchNamespaces(ctx)).To(BeEmpty())
 		Expect(verify(ctx, testenv.User{Name: "nobody@" + ns}, ns).code).To(Equal(2))
 	}, SpecTimeout(time.Minute))
@@ -452,12 +484,18 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 	It("needs no other rights than those in its documentation", func(ctx SpecContext) {
 		role := documented()
 		Expect(env.Admin().Create(ctx, role)).To(Succeed())
-		ns := namespaceWith(ctx, nil, approveOnly)
+		ns := namespaceWith(ctx, map[string]string{v1alpha1.EnvironmentLabel: "staging"}, refunds)
+		lease := int64(30)
+		settings := &v1alpha1.Settings{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.SettingsName}, Spec: v1alpha1.SettingsSpec{MaxLeaseSeconds: &lease}}
+		Expect(env.Admin().Create(ctx, settings)).To(Succeed())
 		verifier := testenv.User{Name: "verifier@" + ns}
 		Expect(env.Grant(ctx, "", role.Name, verifier)).To(Succeed())
-		o := verify(ctx, verifier, ns, "--only", "G1,G7,G11", "-o", "json")
+		o := verify(ctx, verifier, ns, "-o", "json")
 		Expect(o.code).To(Equal(0), o.String())
-		Expect(o.read().with("pass")).To(Equal([]string{"G1", "G7", "G11"}))
+		r := o.read()
+		Expect(r.statuses()).To(Equal(allPass))
+		Expect(r.Environment).To(Equal("staging"), "which is read and copied")
+		Expect(r.Settings).To(HaveKeyWithValue("maxLeaseSeconds", BeEquivalentTo(30)))
 	}, SpecTimeout(2*time.Minute))
 
 	// meanwhile does something in the middle of a run.
@@ -523,6 +561,34 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		},
 		Entry("by Ctrl-C", syscall.SIGINT), Entry("by a terminal that is closed", syscall.SIGHUP), Entry("by kill", syscall.SIGTERM),
 	)
+
+	It("goes on when nobody reads what it says, and removes the scratch namespace", func(ctx SpecContext) {
+		ns := namespaceWith(ctx, nil, refunds)
+		var there string
+		o := unread(ns, func(scratch string, stderr, _ io.Closer) {
+			there = scratch
+			Expect(stderr.Close()).To(Succeed())
+		})
+		Expect(o.code).To(Equal(0), o.String())
+		Expect(o.stdout).To(HaveSuffix("\n9/9 declared guarantees pass.\n"))
+		Expect(gone(ctx, there)).To(BeTrue())
+
+		By("saying that the report could not be printed")
+		o = unread(ns, func(scratch string, _, stdout io.Closer) {
+			there = scratch
+			Expect(stdout.Close()).To(Succeed())
+		})
+		Expect(o.code).To(Equal(3), o.String())
+		Expect(o.stderr).To(And(ContainSubstring("print the report: "), Not(ContainSubstring("no verdict"))))
+		Expect(gone(ctx, there)).To(BeTrue())
+	}, SpecTimeout(4*time.Minute))
+
+	It("prints the report if its file cannot be written", func(ctx SpecContext) {
+		o := verify(ctx, admin(), namespaceWith(ctx, nil, allowOnly), "--junit", "/nowhere/x.xml", "--only", "G6")
+		Expect(o.code).To(Equal(3), o.String())
+		Expect(o.stdout).To(ContainSubstring("\n1/1 declared guarantees pass."))
+		Expect(o.stderr).To(And(ContainSubstring("write the report to /nowhere/x.xml: "), Not(ContainSubstring("no verdict"))))
+	}, SpecTimeout(time.Minute))
 
 	It("has no verdict when the time is over", func(ctx SpecContext) {
 		o := verify(ctx, admin(), namespaceWith(ctx, nil, refunds), "--timeout", "2s")

@@ -39,7 +39,8 @@ guarantee fails. One that your policies give no occasion for is not applicable a
 `
 
 const verifyExits = `Exit code 0: all that is applicable passes. 1: something fails. 2: there is nothing to verify, or no right to do so; nothing was
-done. 3: it could not be found out: no operator answers, or it was interrupted.`
+driven. 3: it could not be found out: no operator answers, or it was interrupted. Also if all passes, and the report could not be
+written or the scratch namespace not removed.`
 
 // verification is what the flags of verify say.
 type verification struct {
@@ -75,6 +76,11 @@ func (a *app) verifyCommand() *cobra.Command {
 			// A terminal that is closed is no reason to leave a namespace behind.
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 			defer stop()
+			// Nor is somebody who stops reading, such as head. While the signal is taken such a write is an error instead of the end of this
+			// process, and the run goes on to its end. Not signal.Ignore: the processes started here would inherit that.
+			pipe := make(chan os.Signal, 1)
+			signal.Notify(pipe, syscall.SIGPIPE)
+			defer signal.Stop(pipe)
 			ctx, cancel := context.WithTimeout(ctx, v.timeout)
 			defer cancel()
 			return verifyCode(ctx, a.verify(ctx, v, selected))
@@ -108,11 +114,13 @@ func verifyCode(ctx context.Context, err error) error {
 	var failed *failedError
 	var begun *begunError
 	var left *verify.LeftBehindError
+	var unwritten *unwrittenError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &failed):
 		return exit.With(exit.Code(verify.Failed), err)
+	case errors.As(err, &unwritten): // there is a verdict, and somebody who has not got it
 	case !errors.As(err, &begun) && notBegun(err):
 		return exit.With(exit.Code(verify.Unusable), err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -152,6 +160,13 @@ func (e *failedError) Error() string {
 	}
 	return text
 }
+
+// unwrittenError says that the report of a run that came to its end could not be written.
+type unwrittenError struct{ err error }
+
+func (e *unwrittenError) Error() string { return e.err.Error() }
+
+func (e *unwrittenError) Unwrap() error { return e.err }
 
 func (a *app) verify(ctx context.Context, v verification, selected map[guarantees.ID]bool) error {
 	s, err := a.connect(ctx)
@@ -215,14 +230,22 @@ func (a *app) quietly(notExecutedExit int, words []string) (client.Executor, err
 	return c.execute, nil
 }
 
+// printVerification prints the report, and writes the file too: one that fails takes nothing from the other.
 func (a *app) printVerification(report *verify.Report, v verification) error {
+	var errs []error
+	if err := a.printReport(report, v.output); err != nil {
+		errs = append(errs, &unwrittenError{fmt.Errorf("print the report: %w", err)})
+	}
 	if v.junit != "" {
-		err := inPlace(v.junit, func(w io.Writer) error { return report.WriteJUnit(w, display) })
-		if err != nil {
-			return fmt.Errorf("write %s: %w", v.junit, err)
+		if err := inPlace(v.junit, func(w io.Writer) error { return report.WriteJUnit(w, display) }); err != nil {
+			errs = append(errs, &unwrittenError{fmt.Errorf("write the report to %s: %w", v.junit, err)})
 		}
 	}
-	switch v.output {
+	return errors.Join(errs...)
+}
+
+func (a *app) printReport(report *verify.Report, format string) error {
+	switch format {
 	case jsonFormat:
 		return report.WriteJSON(a.streams.Out)
 	case junitFormat:
