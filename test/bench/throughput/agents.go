@@ -39,20 +39,23 @@ type agent struct {
 	// lease of its actions.
 	lease   time.Duration
 	watch   watch.Interface
-	version string // of the last event of that watch
+	rewatch func() error // begins the watch where it ended
+	version string       // of the last event of that watch
 }
 
-// open starts the watch.
+// open starts the watch, which lasts as long as ctx. So does one that has to be begun again: whoever notices that waits for
+// less.
 func (a *agent) open(ctx context.Context) error {
 	list := &v1alpha1.ActionList{}
 	if err := a.client.List(ctx, list, kube.InNamespace(namespace), kube.Limit(1)); err != nil {
 		return err
 	}
 	a.version = list.ResourceVersion
-	return a.rewatch(ctx)
+	a.rewatch = func() error { return a.follow(ctx) }
+	return a.rewatch()
 }
 
-func (a *agent) rewatch(ctx context.Context) (err error) {
+func (a *agent) follow(ctx context.Context) (err error) {
 	a.watch, err = a.client.Watch(ctx, &v1alpha1.ActionList{}, kube.InNamespace(namespace), kube.MatchingFields{"spec.principal.agent": a.user},
 		&kube.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: a.version}})
 	if err != nil {
@@ -72,7 +75,7 @@ func (a *agent) next(ctx context.Context) (*v1alpha1.Action, error) {
 		case e, open := <-a.watch.ResultChan():
 			if !open {
 				// kube-apiserver ends watches that are not read fast enough, and here they share the processors with everything.
-				if err := a.rewatch(ctx); err != nil {
+				if err := a.rewatch(); err != nil {
 					return nil, err
 				}
 				continue

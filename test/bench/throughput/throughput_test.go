@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/records"
@@ -159,6 +162,43 @@ func TestTheErrorThatEndsALoopIsTheFirstOne(t *testing.T) {
 	_, err := closedLoop(t.Context(), []client{waiting{}, failing{}, waiting{}}, phases{window: time.Minute})
 	if !errors.Is(err, errRefused) {
 		t.Errorf("the error is %v, want that of the client that failed", err)
+	}
+}
+
+// watched hands out watches, and keeps for how long each was asked for.
+type watched struct {
+	kube.WithWatch
+	watches  []*watch.FakeWatcher
+	contexts []context.Context
+}
+
+func (*watched) List(context.Context, kube.ObjectList, ...kube.ListOption) error { return nil }
+
+func (w *watched) Watch(ctx context.Context, _ kube.ObjectList, _ ...kube.ListOption) (watch.Interface, error) {
+	w.contexts = append(w.contexts, ctx)
+	w.watches = append(w.watches, watch.NewFakeWithChanSize(1, false))
+	return w.watches[len(w.watches)-1], nil
+}
+
+// A busy apiserver ends watches. The next one is for all operations to come, not only for the one that noticed.
+func TestAWatchThatIsBegunAgainOutlivesItsOperation(t *testing.T) {
+	w := &watched{}
+	a := &agent{client: w}
+	if err := a.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.watches[0].Stop()
+	operation, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	if _, err := a.next(operation); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("waiting for nothing gives %v", err)
+	}
+	if len(w.contexts) != 2 || w.contexts[1].Err() != nil {
+		t.Fatalf("of %d watches, want 2, the last ended with its operation: %v", len(w.contexts), w.contexts[len(w.contexts)-1].Err())
+	}
+	w.watches[1].Add(&v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Name: "refund-1"}})
+	if action, err := a.next(t.Context()); err != nil || action.Name != "refund-1" {
+		t.Errorf("the next operation sees %v: %v", action, err)
 	}
 }
 
