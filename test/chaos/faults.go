@@ -105,28 +105,45 @@ func (f *faults) pauseOf(r proxy.Request) time.Duration {
 	return between(roll, 500*time.Millisecond, 3*time.Second)
 }
 
-// crash ends or stops an operator at a write. It explains nothing: whatever becomes of an operator, no attempt may be
+// crash ends or stops an operator at a write, or has that done once the write is made. It explains nothing: whatever becomes of an operator, no attempt may be
 // Ambiguous because of it.
 func (f *faults) crash(op *operator, r proxy.Request, c crash) proxy.Fault {
 	i := subject(r)
 	i.Kind = "operator " + string(c.How) + " " + string(c.When)
 	i.Point, i.Process = r.Point, r.Client
 	if err := f.journal.Record(i); err != nil {
+		f.crashes.missed(c)
 		f.fail(err)
 		return proxy.Forward()
 	}
 	pause := f.pauseOf(r)
-	switch {
-	case c.How == kill && c.When == beforeWrite:
-		return proxy.Reset().Before(func() { f.note(op.kill()) })
-	case c.How == kill:
-		return proxy.Forward().After(func(int) { f.note(op.kill()) })
-	case c.When == beforeWrite:
-		// It stands still with the write on its way, which lands when it goes on.
-		f.note(op.pause(pause))
-		return proxy.Stall(pause)
+	do := op.kill
+	if c.How == stop {
+		do = func() error { return op.pause(pause) }
 	}
-	return proxy.Forward().After(func(int) { f.note(op.pause(pause)) })
+	switch {
+	case c.When == afterWrite:
+		return proxy.Forward().After(func(status int) { f.carryOut(c, status, do) })
+	case c.How == kill:
+		return proxy.Reset().Before(func() { f.carryOut(c, http.StatusOK, do) })
+	}
+	// It stands still with the write on its way, which lands when it goes on.
+	f.carryOut(c, http.StatusOK, do)
+	return proxy.Stall(pause)
+}
+
+// carryOut ends or stops an operator, unless the write before was not made.
+func (f *faults) carryOut(c crash, status int, do func() error) {
+	if status < 200 || status > 299 {
+		f.crashes.missed(c)
+		return
+	}
+	if err := do(); err != nil {
+		f.crashes.missed(c)
+		f.note(err)
+		return
+	}
+	f.crashes.carriedOut(c)
 }
 
 // giveUp reports whether a request is the admission of an Action whose agent is about to give up. It is refused until the

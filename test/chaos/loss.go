@@ -10,12 +10,14 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
+	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/test/chaos/judge"
 	"ctrlrun.dev/operator/test/chaos/remote"
 )
 
-// records is how many are lost: enough for every way to crash at the write that makes them anew.
-const lostRecords = 8
+// lostRecords is how many are lost: enough for every way to crash at the write that makes them anew.
+const lostRecords = 16
 
 // loseRecords deletes records of what was done, in a namespace of its own, while nothing forbids it. The operators make them
 // anew as Ambiguous, and are killed and stopped while they do. Statements made meanwhile do not count, so this comes last,
@@ -56,11 +58,11 @@ func (r *run) loseRecords(ctx context.Context, report *Report) error {
 		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, time.Second, settleTime, true, func(ctx context.Context) (bool, error) {
-		return r.allAmbiguous(ctx, lost)
+		return r.allMadeAnew(ctx, lost)
 	})
 	r.faults.set(calm)
 	if err != nil {
-		return fmt.Errorf("the lost records are not made anew: %w", err)
+		return fmt.Errorf("the lost records are not made anew, each with one receipt: %w", err)
 	}
 	state, err := judge.Collect(ctx, r.env.Admin(), ns, server.Executions())
 	if err != nil {
@@ -68,7 +70,9 @@ func (r *run) loseRecords(ctx context.Context, report *Report) error {
 	}
 	verdict := judge.Judge(state, r.journal.Injections())
 	report.Loss = &verdict
-	return nil
+	plugin, err := r.pluginVerifies(ctx, ns)
+	report.Plugins = append(report.Plugins, plugin)
+	return err
 }
 
 // eraseEffects takes away what keeps records, and the records.
@@ -96,16 +100,45 @@ func (r *run) eraseEffects(ctx context.Context, lost []*v1alpha1.Action) error {
 	return nil
 }
 
-func (r *run) allAmbiguous(ctx context.Context, lost []*v1alpha1.Action) (bool, error) {
+// allMadeAnew reports whether every lost record is there again, is Ambiguous, and has its receipt. Two receipts of one are an
+// error.
+func (r *run) allMadeAnew(ctx context.Context, lost []*v1alpha1.Action) (bool, error) {
+	receipts := &v1alpha1.ReceiptList{}
+	if err := r.env.Admin().List(ctx, receipts, kube.InNamespace(r.namespace)); err != nil {
+		return false, err
+	}
+	losses, err := lossReceipts(receipts.Items)
+	if err != nil {
+		return false, err
+	}
 	for _, a := range lost {
 		e := &v1alpha1.Effect{}
 		err := r.env.Admin().Get(ctx, kube.ObjectKey{Namespace: a.Namespace, Name: a.Status.Effect.Name}, e)
 		if err != nil {
 			return false, kube.IgnoreNotFound(err)
 		}
-		if e.Status == nil || e.Status.Cause != v1alpha1.CauseStatusMissing {
+		if e.Status == nil || e.Status.Cause != v1alpha1.CauseStatusMissing || !losses[string(e.UID)] {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// lossReceipts is which Effects, by uid, have a receipt that says that their record was lost.
+func lossReceipts(receipts []v1alpha1.Receipt) (map[string]bool, error) {
+	losses := map[string]bool{}
+	for i := range receipts {
+		d, err := receipt.Parse(records.Entry(&receipts[i]))
+		if err != nil {
+			return nil, fmt.Errorf("receipt %s: %w", receipts[i].Name, err)
+		}
+		if d.Kind != receipt.KindStatusMissing {
+			continue
+		}
+		if losses[d.SubjectUID] {
+			return nil, fmt.Errorf("effect %s has several receipts that its record was lost", d.EffectKey)
+		}
+		losses[d.SubjectUID] = true
+	}
+	return losses, nil
 }

@@ -3,12 +3,19 @@ package chaos
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/test/chaos/desk"
 	"ctrlrun.dev/operator/test/chaos/judge"
 	"ctrlrun.dev/operator/test/chaos/proxy"
@@ -66,16 +73,28 @@ func TestASeedGivesTheSameFaults(t *testing.T) {
 // TestEveryCrashComesUp: whoever waits long enough sees an operator killed and stopped on both sides of each write.
 func TestEveryCrashComesUp(t *testing.T) {
 	c := newCrashes(1)
-	for range 4 {
+	take := func(point string) {
+		t.Helper()
+		c.progress = progressForFrequent
+		x, found := c.take(point)
+		if !found {
+			t.Errorf("nothing is done at %s", point)
+			return
+		}
+		c.carriedOut(x)
+	}
+	for _, point := range required {
+		take(point)
+	}
+	for round := range ways {
 		for _, point := range writes {
-			c.progress = progressForFrequent
-			if _, found := c.take(point); !found {
-				t.Errorf("nothing is done at %s", point)
+			if round > 0 || !slices.Contains(required, point) {
+				take(point)
 			}
 		}
 	}
 	for _, x := range c.coverage([]proxy.Count{{Point: proxy.PointAdmit, N: 7}, {Kind: proxy.KindLate, Point: proxy.PointAdmit, N: 3}}) {
-		if x.KilledBefore != 1 || x.KilledAfter != 1 || x.StopBefore != 1 || x.StopAfter != 1 || x.total() != 4 {
+		if x.KilledBefore != 1 || x.KilledAfter != 1 || x.StopBefore != 1 || x.StopAfter != 1 || len(x.missing()) != 0 {
 			t.Errorf("after four times each: %+v", x)
 		}
 		if want := map[string]int{proxy.PointAdmit: 7}[x.Point]; x.Made != want {
@@ -83,7 +102,7 @@ func TestEveryCrashComesUp(t *testing.T) {
 		}
 	}
 	c.progress = progressForAgain
-	if x, found := c.take(proxy.PointAdmit); !found || c.done[x] != 2 {
+	if x, found := c.take(proxy.PointAdmit); !found || c.taken[x] != 2 {
 		t.Error("once all of them were done, none is done again")
 	}
 	if _, found := c.take(proxy.PointAdmit); found {
@@ -91,6 +110,117 @@ func TestEveryCrashComesUp(t *testing.T) {
 	}
 	if _, found := c.take("Action.list"); found {
 		t.Error("an operator is ended at what is no write of the protocol")
+	}
+}
+
+// TestNoCrashCountsBeforeItIsCarriedOut: one that failed, or whose write was refused, is up again, and the report knows of none.
+func TestNoCrashCountsBeforeItIsCarriedOut(t *testing.T) {
+	f := &faults{run: &run{Options: Options{Out: io.Discard}, crashes: newCrashes(1)}}
+	f.crashes.todo = []crash{{proxy.PointAdmit, afterWrite, kill}}
+	take := func() crash {
+		t.Helper()
+		f.crashes.progress = progressForRare
+		x, found := f.crashes.take(proxy.PointAdmit)
+		if !found {
+			t.Fatal("it does not come up again")
+		}
+		return x
+	}
+	done := func() int { return f.crashes.done[f.crashes.todo[0]] }
+	f.carryOut(take(), http.StatusConflict, func() error { t.Error("killed after a write that was not made"); return nil })
+	f.carryOut(take(), proxy.Unanswered, func() error { t.Error("killed after a write that has no answer"); return nil })
+	f.carryOut(take(), http.StatusOK, func() error { return errors.New("there is no process") })
+	x := take()
+	if done() != 0 {
+		t.Errorf("%d are done, and none was", done())
+	}
+	f.carryOut(x, http.StatusCreated, func() error { return nil })
+	if done() != 1 {
+		t.Errorf("%d are done, and one was", done())
+	}
+}
+
+// TestWhatIsRequiredComesFirst: however little time there is, and whatever else operators write, those come up. Then each
+// write without a crash comes up after a few writes, frequent or not.
+func TestWhatIsRequiredComesFirst(t *testing.T) {
+	c := newCrashes(1)
+	c.progress = progressForAgain
+	if x, found := c.take(proxy.PointEnd); found {
+		t.Errorf("%v comes before what is required", x)
+	}
+	for _, point := range required {
+		for range progressForRare {
+			c.take(point)
+		}
+		if c.at(point) != 1 {
+			t.Errorf("%d at %s after %d writes", c.at(point), point, progressForRare)
+		}
+	}
+	for range progressForRare {
+		c.take(proxy.PointFinish)
+	}
+	if c.at(proxy.PointFinish) != 1 {
+		t.Errorf("a frequent write that nothing was done at waits for more than %d writes", progressForRare)
+	}
+	for range progressForRare {
+		c.take(proxy.PointFinish)
+	}
+	if c.at(proxy.PointFinish) != 1 {
+		t.Error("a frequent write leaves no turn to others")
+	}
+}
+
+// TestEnoughTurns: a slow takeover costs time, and not the run; without any it ends all the same.
+func TestEnoughTurns(t *testing.T) {
+	const length = 33 * time.Second
+	for name, test := range map[string]struct {
+		overlaps int64
+		taken    time.Duration
+		want     bool
+	}{
+		"one overtaken, no time for another": {1, 20 * time.Second, true},
+		"none overtaken, the time is over":   {0, length + time.Second, false},
+		"none overtaken after two tries":     {0, 2*takeover + 10*time.Second, false},
+		"none overtaken for very long":       {0, longestTurns, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := enoughTurns(test.overlaps, test.taken, length); got != test.want {
+				t.Errorf("enough is %t, want %t", got, test.want)
+			}
+		})
+	}
+	if enoughTurns(1, time.Minute, 10*time.Minute) {
+		t.Error("a long storm has one turn only")
+	}
+}
+
+// TestLossReceipts: each lost record has one, by the uid of what was made anew.
+func TestLossReceipts(t *testing.T) {
+	head := receipt.Start()
+	store := func(kind, uid string) v1alpha1.Receipt {
+		t.Helper()
+		d := receipt.Document{
+			Kind: kind, SubjectUID: uid, ClusterID: "cluster", Namespace: "payments", NamespaceUID: "namespace", EffectKey: "k", EffectName: "k",
+			EffectUID: uid, Attempt: 1, Result: decision.Ambiguous, Reason: decision.StatusMissing, FinishedTime: time.Now(),
+		}
+		e, err := d.Entry(head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, d.Seq = e.Link(), e.Seq
+		return *records.Receipt("payments", e, d)
+	}
+	one, another := store(receipt.KindStatusMissing, "uid-1"), store(receipt.KindStatusMissing, "uid-2")
+	losses, err := lossReceipts([]v1alpha1.Receipt{one, another})
+	if err != nil || !losses["uid-1"] || !losses["uid-2"] || losses["uid-3"] {
+		t.Errorf("receipts of %v, %v", losses, err)
+	}
+	if _, err := lossReceipts([]v1alpha1.Receipt{one, another, one}); err == nil {
+		t.Error("two receipts of one record are none too many")
+	}
+	one.Spec.Document = "{}"
+	if _, err := lossReceipts([]v1alpha1.Receipt{one}); err == nil {
+		t.Error("a receipt that nobody can read is none")
 	}
 }
 
@@ -155,7 +285,9 @@ func give(t *testing.T, d *desk.Desk, p desk.Progress) {
 func TestWhatMakesARunFail(t *testing.T) {
 	healthy := func() *Report {
 		return &Report{
-			Length: Long, Overlaps: 1, Crashes: []Coverage{{Point: proxy.PointAdmit, KilledAfter: 1}}, Verdict: judge.Verdict{Ambiguous: 1},
+			Length: Long, Wanted: 100, GivenInStorm: 90, Overlaps: 1, Killed: 1,
+			Crashes: []Coverage{{Point: proxy.PointAdmit, KilledBefore: 1, KilledAfter: 1, StopBefore: 1, StopAfter: 1}, {proxy.PointWait, 4, 1, 1, 1, 1}},
+			Verdict: judge.Verdict{Actions: 90, Executions: 1, Approved: 1, Ambiguous: resolvable, Resolved: 1}, Plugins: []Plugin{{}, {}},
 			Control: judge.Verdict{Duplicates: []judge.Finding{{Rule: "executed more than once"}}, Unexplained: []judge.Finding{{}}},
 		}
 	}
@@ -173,11 +305,20 @@ func TestWhatMakesARunFail(t *testing.T) {
 		"a broken chain":                func(r *Report) { r.Verdict.Chain = one },
 		"an unexplained Ambiguous":      func(r *Report) { r.Verdict.Unexplained = one },
 		"a broken chain of lost":        func(r *Report) { r.Loss = &judge.Verdict{Chain: one} },
-		"the plugin":                    func(r *Report) { r.Plugin.ExitCode = 1 },
+		"the plugin":                    func(r *Report) { r.Plugins[1].ExitCode = 1 },
+		"what the plugin may not see":   func(r *Report) { r.Plugins[0].Output = "not visible to you, and so not checked: the Ledger" },
+		"work given out in calm":        func(r *Report) { r.GivenInStorm-- },
+		"work that nobody proposed":     func(r *Report) { r.Verdict.Actions-- },
+		"nothing executed":              func(r *Report) { r.Verdict.Executions = 0 },
+		"nothing approved":              func(r *Report) { r.Verdict.Approved = 0 },
+		"nothing resolved":              func(r *Report) { r.Verdict.Resolved = 0 },
+		"no agent killed":               func(r *Report) { r.Killed = 0 },
 		"something unsettled":           func(r *Report) { r.Unsettled = []string{"x"} },
 		"nothing ambiguous":             func(r *Report) { r.Verdict.Ambiguous = 0 },
 		"no overlap":                    func(r *Report) { r.Overlaps = 0 },
-		"a write without a crash":       func(r *Report) { r.Crashes[0].KilledAfter = 0 },
+		"a write without a crash":       func(r *Report) { r.Crashes[1] = Coverage{Point: proxy.PointWait} },
+		"a write without one of them":   func(r *Report) { r.Crashes[1].StopBefore = 0 },
+		"a short run without a crash":   func(r *Report) { r.Length, r.Crashes[0] = Short, Coverage{Point: proxy.PointAdmit} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := healthy()
@@ -190,6 +331,11 @@ func TestWhatMakesARunFail(t *testing.T) {
 				t.Errorf("printed %s, %v", out.String(), err)
 			}
 		})
+	}
+	short := healthy()
+	short.Length, short.Crashes = Short, []Coverage{{Point: proxy.PointAdmit, KilledBefore: 1}, {Point: proxy.PointWait}}
+	if p := short.Problems(); len(p) > 0 {
+		t.Errorf("a short run that came to what it must has problems: %v", p)
 	}
 	if _, err := json.Marshal(healthy()); err != nil {
 		t.Error(err)

@@ -23,13 +23,23 @@ func (r *run) person(name string) (*client.Client, error) {
 	return client.New(connection, r.namespace)
 }
 
-// look does something every so often until ctx is done. What fails is looked at again.
-func (r *run) look(ctx context.Context, every time.Duration, do func(context.Context) error) {
+// look has a person do something every so often until ctx is done. What fails is looked at again; the last error is in the
+// report.
+func (r *run) look(ctx context.Context, name string, every time.Duration, do func(context.Context) error) {
 	for pause(ctx, time.Now().Add(every)) {
 		bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
-		_ = do(bounded)
+		err := do(bounded)
 		cancel()
+		if err != nil && ctx.Err() == nil {
+			r.trouble(name, err)
+		}
 	}
+}
+
+func (r *run) trouble(person string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.troubles[person] = fmt.Sprintf("%.1fs: %v", time.Since(r.began).Seconds(), err)
 }
 
 // approver answers whatever asks for approval. Nearly always it says yes. Bob takes his time, so that what asks two people
@@ -40,7 +50,7 @@ func (r *run) approver(ctx context.Context, name string, c *client.Client) {
 		every = 3 * time.Second
 	}
 	answered := map[string]bool{}
-	r.look(ctx, every, func(ctx context.Context) error {
+	r.look(ctx, name, every, func(ctx context.Context) error {
 		list := &v1alpha1.ActionList{}
 		if err := c.Kube().List(ctx, list, kube.InNamespace(r.namespace), kube.MatchingFields{"status.state": string(v1alpha1.ActionAwaitingApproval)}); err != nil {
 			return err
@@ -74,10 +84,11 @@ func (r *run) answer(ctx context.Context, name string, c *client.Client, a *v1al
 	})
 }
 
-// oncall finds out at the remote what happened to what is Ambiguous, and says so. Some of it is left as it is.
+// oncall finds out at the remote what happened to what is Ambiguous, and says so. Some of it is left as it is, and what a
+// sleeper executed until that has reported too late.
 func (r *run) oncall(ctx context.Context, name string, c *client.Client) {
 	resolved := map[string]bool{}
-	r.look(ctx, 2*time.Second, func(ctx context.Context) error {
+	r.look(ctx, name, 2*time.Second, func(ctx context.Context) error {
 		list := &v1alpha1.EffectList{}
 		if err := c.Kube().List(ctx, list, kube.InNamespace(r.namespace), kube.MatchingFields{"status.state": string(v1alpha1.EffectAmbiguous)}); err != nil {
 			return err
@@ -85,7 +96,7 @@ func (r *run) oncall(ctx context.Context, name string, c *client.Client) {
 		for i := range list.Items {
 			e := &list.Items[i]
 			attempt := fmt.Sprintf("%s %d", e.Spec.Key, e.Status.Attempt)
-			if resolved[attempt] || r.dice.of("resolve", attempt).IntN(100) < 25 {
+			if resolved[attempt] || r.dice.of("resolve", attempt).IntN(100) < 25 || r.sleptOver(e) {
 				continue
 			}
 			done, err := r.resolve(ctx, name, c, e)
@@ -96,6 +107,16 @@ func (r *run) oncall(ctx context.Context, name string, c *client.Client) {
 		}
 		return nil
 	})
+}
+
+// sleptOver reports whether a sleeper holds an effect and has yet to wake up.
+func (r *run) sleptOver(e *v1alpha1.Effect) bool {
+	holder := e.Status.Holder
+	if holder == nil {
+		return false
+	}
+	p, _, found := r.desk.Find(func(p desk.Progress) bool { return p.ActionUID == string(holder.UID) })
+	return found && sleeps(p.Agent) && p.Stage != desk.StageEnded
 }
 
 // resolve answers the receipt that says that an attempt is Ambiguous, once it is there.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"ctrlrun.dev/operator/test/chaos/desk"
@@ -79,6 +80,9 @@ func item(work, kind, payment string, amount int, wait time.Duration, remote str
 		Lease: shortestLease, Patience: wait, Remote: remote,
 	}
 }
+
+// planned reports whether a piece of work is of the plan, and no later proposal for the effect of another.
+func planned(work string) bool { return !strings.Contains(work, ".") }
 
 // again is another proposal for the effect of an item, after its attempt failed.
 func again(i desk.Item, number int) desk.Item {

@@ -11,7 +11,7 @@ import (
 	"ctrlrun.dev/operator/test/chaos/proxy"
 )
 
-// writes are the named writes of the protocol. An operator is killed and stopped before and after each.
+// writes are the named writes of the protocol. In a long run an operator is killed and stopped before and after each.
 var writes = []string{
 	proxy.PointPin, proxy.PointClaimable, proxy.PointWait, proxy.PointHold, proxy.PointAdmit, proxy.PointEnd, proxy.PointFinish, proxy.PointResolved,
 	proxy.PointReserve, proxy.PointRenew, proxy.PointRelease, proxy.PointSettle, proxy.PointLost, proxy.PointNoteLate, proxy.PointResolve,
@@ -20,6 +20,9 @@ var writes = []string{
 
 // frequent are those that nearly every Action makes. The others are taken nearly as they come.
 var frequent = []string{proxy.PointAdmit, proxy.PointFinish, proxy.PointReserve, proxy.PointSettle, proxy.PointAppend, proxy.PointPin, proxy.PointClaimable}
+
+// required are those at which something is done to an operator in every run, however short.
+var required = []string{proxy.PointReserve, proxy.PointAdmit, proxy.PointSettle, proxy.PointAppend}
 
 // when is on which side of a write something is done to the operator that makes it.
 type when string
@@ -44,16 +47,17 @@ type crash struct {
 	How   how    `json:"how"`
 }
 
-// crashes are what is still to be done to operators, and what was done.
+// crashes are what is to be done to operators, and what was done.
 type crashes struct {
 	mu       sync.Mutex
 	todo     []crash
-	done     map[crash]int
-	progress int // writes since the last one
+	taken    map[crash]int // carried out, or about to be
+	done     map[crash]int // carried out
+	progress int           // writes since the last one
 }
 
 func newCrashes(d dice) *crashes {
-	c := &crashes{done: map[crash]int{}}
+	c := &crashes{taken: map[crash]int{}, done: map[crash]int{}}
 	for _, point := range writes {
 		for _, w := range []when{beforeWrite, afterWrite} {
 			for _, h := range []how{kill, stop} {
@@ -67,7 +71,8 @@ func newCrashes(d dice) *crashes {
 }
 
 // Between two crashes operators must have got somewhere: so many writes were made, however slow the machine is. A write that
-// nearly every Action makes leaves the turn to the others for longer, and what was done before for longer still.
+// nearly every Action makes leaves the turn to the others for longer once something was done at it, and what was done before
+// for longer still.
 const (
 	progressForRare     = 3
 	progressForFrequent = 12
@@ -75,6 +80,7 @@ const (
 )
 
 // take is a crash for a write that an operator is about to make, if it is time for one: what was done least at this write.
+// Whoever takes it says with carriedOut or missed what became of it.
 func (c *crashes) take(point string) (crash, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,22 +89,54 @@ func (c *crashes) take(point string) (crash, bool) {
 		return crash{}, false
 	}
 	c.progress++
-	need := progressForRare
-	switch {
-	case c.done[x] > 0:
-		need = progressForAgain
-	case slices.Contains(frequent, point):
-		need = progressForFrequent
-	}
-	if c.progress < need {
+	if c.progress < c.need(x) || c.mustLeave(point) {
 		return crash{}, false
 	}
-	c.done[x]++
+	c.taken[x]++
 	c.progress = 0
 	return x, true
 }
 
-// least is what was done least at a write.
+func (c *crashes) need(x crash) int {
+	switch {
+	case c.taken[x] > 0:
+		return progressForAgain
+	case c.at(x.Point) > 0 && slices.Contains(frequent, x.Point):
+		return progressForFrequent
+	}
+	return progressForRare
+}
+
+// mustLeave reports whether the turn is with those writes that no run may leave out.
+func (c *crashes) mustLeave(point string) bool {
+	return !slices.Contains(required, point) && slices.ContainsFunc(required, func(r string) bool { return c.at(r) == 0 })
+}
+
+// at is how much was taken at a write.
+func (c *crashes) at(point string) (n int) {
+	for x, times := range c.taken {
+		if x.Point == point {
+			n += times
+		}
+	}
+	return n
+}
+
+// carriedOut: it was done.
+func (c *crashes) carriedOut(x crash) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done[x]++
+}
+
+// missed: there was nothing to do it to, or nothing to do it after. It is the turn of this one again.
+func (c *crashes) missed(x crash) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken[x]--
+}
+
+// least is what was taken least at a write.
 func (c *crashes) least(point string) (crash, bool) {
 	var of []crash
 	for _, x := range c.todo {
@@ -109,10 +147,10 @@ func (c *crashes) least(point string) (crash, bool) {
 	if len(of) == 0 {
 		return crash{}, false
 	}
-	return slices.MinFunc(of, func(a, b crash) int { return cmp.Compare(c.done[a], c.done[b]) }), true
+	return slices.MinFunc(of, func(a, b crash) int { return cmp.Compare(c.taken[a], c.taken[b]) }), true
 }
 
-// Coverage is how often operators were killed and stopped at one write.
+// Coverage is how often operators were killed and stopped at one write. "After" is so only if the write was made.
 type Coverage struct {
 	Point string `json:"point"`
 	// Made is how often it was sent.
@@ -143,8 +181,22 @@ func (c *crashes) coverage(sent []proxy.Count) []Coverage {
 	return all
 }
 
-// total is how often an operator was killed or stopped there.
-func (c Coverage) total() int { return c.KilledBefore + c.KilledAfter + c.StopBefore + c.StopAfter }
+// missing are the ways in which nothing was done to an operator there.
+func (c Coverage) missing() []string {
+	var none []string
+	for _, way := range []struct {
+		name  string
+		times int
+	}{{"killed before", c.KilledBefore}, {"killed after", c.KilledAfter}, {"stopped before", c.StopBefore}, {"stopped after", c.StopAfter}} {
+		if way.times == 0 {
+			none = append(none, way.name)
+		}
+	}
+	return none
+}
+
+// ways is how many ways there are.
+const ways = 4
 
 func printCoverage(to io.Writer, all []Coverage) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)

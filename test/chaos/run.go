@@ -32,9 +32,10 @@ import (
 type Length string
 
 const (
-	// Short is for every change: a minute and a half of storm, and as many writes of the protocol crashed at as there is time.
+	// Short is for every change: two minutes or three of storm, and as many writes of the protocol crashed at as there is time.
 	Short Length = "short"
-	// Long gives out two or three pieces of work a second, and fails if an operator was not killed or stopped at every write.
+	// Long gives out two or three pieces of work a second, and fails if an operator was not killed and stopped on both sides of
+	// every write.
 	Long Length = "long"
 )
 
@@ -76,28 +77,32 @@ type run struct {
 	stormy   context.Context
 	calmDown context.CancelFunc
 	overlaps atomic.Int64
+	// kills is how many agents were killed.
+	kills atomic.Int64
 
 	counter atomic.Int64
 	mu      sync.Mutex
 	// acknowledged are the reports that agents were told are stored.
 	acknowledged []judge.Acknowledged
-	// left is when an agent gave up an Action, by uid.
-	left   map[string]time.Time
-	failed error
-	began  time.Time
+	// left is when an agent gave up an Action and could not say so, by uid.
+	left map[string]time.Time
+	// troubles is the last error that each person met, and goes on after.
+	troubles map[string]string
+	failed   error
+	began    time.Time
 }
 
 // Run is a whole run. The error says that it could not be carried out; what the judge found is in the report.
 func Run(ctx context.Context, t testenv.TB, o Options) (_ *Report, err error) {
 	r := &run{
 		Options: o, t: t, dice: dice(o.Seed), crashes: newCrashes(dice(o.Seed)), began: time.Now(),
-		operators: map[string]*operator{}, agents: map[string]*process{}, left: map[string]time.Time{},
+		operators: map[string]*operator{}, agents: map[string]*process{}, left: map[string]time.Time{}, troubles: map[string]string{},
 	}
 	r.faults = &faults{run: r, mood: calm}
 	// The clients of the harness are as quiet as the product's: what they meet is injected.
 	ctrllog.SetLogger(logr.Discard())
 	r.say("seed %d, %d actions, %s; logs in %s", o.Seed, o.Actions, o.Length, o.Dir)
-	report := &Report{Seed: o.Seed, Length: o.Length, Start: r.began}
+	report := &Report{Seed: o.Seed, Length: o.Length, Wanted: o.Actions, Start: r.began}
 	stop, err := r.open(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
 	if err != nil {
@@ -150,7 +155,7 @@ func (r *run) open(ctx context.Context) (stop func() error, err error) {
 		}
 		r.operators[name] = o
 	}
-	if err := r.buildAgent(ctx); err != nil {
+	if err := errors.Join(r.buildAgent(ctx), r.env.Grant(ctx, "", "ctrlrun-viewer", auditor)); err != nil {
 		return stop, err
 	}
 	r.namespace, r.agentUsers, err = r.newNamespace(ctx)
@@ -193,9 +198,9 @@ func (r *run) workInAStorm(ctx context.Context, report *Report) error {
 	}
 	r.stormy, r.calmDown = context.WithCancel(ctx)
 	defer r.calmDown()
-	r.storms.Go(func() { r.feed(r.stormy, length*9/10) })
 	err := r.storm(ctx, length)
-	r.say("the storm is over: %d pieces of work were given out", r.desk.Given())
+	report.GivenInStorm = r.desk.Given(planned)
+	r.say("the storm is over: %d pieces of work of %d were given out", report.GivenInStorm, r.Actions)
 	r.faults.set(calm)
 	r.calmDown()
 	r.storms.Wait()
@@ -207,9 +212,8 @@ func (r *run) workInAStorm(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// feed puts the work on the desk, evenly over the time.
-func (r *run) feed(ctx context.Context, length time.Duration) {
-	items := plan(r.dice, r.Actions, r.remote.URL())
+// feed puts work on the desk, evenly over the time.
+func (r *run) feed(ctx context.Context, items []desk.Item, length time.Duration) {
 	began := time.Now()
 	for i, item := range items {
 		if !pause(ctx, began.Add(length*time.Duration(i)/time.Duration(len(items)))) {
@@ -321,7 +325,8 @@ func (r *run) verdict(ctx context.Context, report *Report) error {
 		return err
 	}
 	report.Verdict = judge.Judge(state, r.journal.Injections())
-	report.Plugin, err = r.pluginVerifies(ctx, r.namespace)
+	plugin, err := r.pluginVerifies(ctx, r.namespace)
+	report.Plugins = append(report.Plugins, plugin)
 	return err
 }
 

@@ -26,15 +26,18 @@ type misfortune struct {
 	do   func(context.Context, *rand.Rand) error
 }
 
-// storm lets things go wrong for so long. First the operators take turns by their lease, and the leader is stopped for longer
-// than that; then both lead, all the time, and are killed and stopped at their writes.
+// storm lets things go wrong for so long, and longer until all work was given out. First the operators take turns by their
+// lease, and the leader is stopped for longer than that; then both lead, all the time, and are killed and stopped at their
+// writes. Two thirds of the work are kept for that.
 func (r *run) storm(ctx context.Context, length time.Duration) error {
-	start := time.Now()
+	items := plan(r.dice, r.Actions, r.remote.URL())
+	third := len(items) / 3
 	r.faults.set(rough)
+	r.storms.Go(func() { r.feed(r.stormy, items[:third], length*3/10) })
 	r.background(ctx, "torn watches", 4*time.Second, r.tearWatches)
 	r.background(ctx, "policy edits", 8*time.Second, r.editPolicy)
 	r.background(ctx, "partitions", 13*time.Second, r.partition)
-	if err := r.takeTurns(ctx, start.Add(length/3)); err != nil {
+	if err := r.takeTurns(ctx, length/3); err != nil {
 		return err
 	}
 	r.say("both operators lead from now on")
@@ -44,48 +47,85 @@ func (r *run) storm(ctx context.Context, length time.Duration) error {
 		}
 	}
 	r.faults.set(deadly)
+	r.storms.Go(func() { r.feed(r.stormy, items[third:], length*6/10) })
 	r.background(ctx, "quota", 30*time.Second, r.exceedQuota)
-	return r.suffer(ctx, start.Add(length/3), start.Add(length))
+	return r.suffer(ctx, length*2/3)
 }
 
-// takeTurns stops leaders until a time.
-func (r *run) takeTurns(ctx context.Context, until time.Time) error {
+// longestTurns bounds how long the operators take turns.
+const longestTurns = 4 * time.Minute
+
+// takeTurns stops leaders for a time, and longer until one was overtaken: one takeover may be slow on a busy machine.
+func (r *run) takeTurns(ctx context.Context, length time.Duration) error {
+	start := time.Now()
 	for {
 		if err := r.within(ctx, "leader overlap", r.overlapLeaders); err != nil {
 			return err
 		}
-		next := time.Now().Add(10 * time.Second)
-		if next.Add(takeover/2).After(until) && (r.overlaps.Load() > 0 || time.Now().After(until)) {
+		if enoughTurns(r.overlaps.Load(), time.Since(start), length) {
 			break
 		}
-		if !pause(ctx, next) {
+		if !pause(ctx, time.Now().Add(10*time.Second)) {
 			return ctx.Err()
 		}
 	}
-	if !pause(ctx, until) {
+	if !pause(ctx, start.Add(length)) {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// suffer has one outage after the other, evenly over the time: each kind at least once, and one in a minute and a half.
-func (r *run) suffer(ctx context.Context, from, until time.Time) error {
-	outages := []misfortune{{"apiserver killed", r.killAPIServer}, {"etcd killed", r.killEtcd}, {"etcd without space", r.fillEtcd}}
-	length := until.Sub(from)
-	n := max(len(outages), int(length/(90*time.Second)))
-	for i := range n {
-		if !pause(ctx, from.Add(length*time.Duration(i+1)/time.Duration(n+1))) {
+// enoughTurns reports whether the operators have taken turns for long enough, after so many of them were overtaken.
+func enoughTurns(overlaps int64, taken, length time.Duration) bool {
+	const nextTurn = 10*time.Second + takeover/2
+	return overlaps > 0 && taken+nextTurn > length || taken >= max(length, longestTurns)
+}
+
+// betweenOutages is how often there is one in a long storm.
+const betweenOutages = 90 * time.Second
+
+// suffer has one outage after the other, evenly over the time, and each kind at least once. It goes on until all work was
+// given out: what is done in calm weather proves little.
+func (r *run) suffer(ctx context.Context, length time.Duration) error {
+	start, i := time.Now(), 0
+	next := func() error {
+		outages := []misfortune{{"apiserver killed", r.killAPIServer}, {"etcd killed", r.killEtcd}, {"etcd without space", r.fillEtcd}}
+		o := outages[i%len(outages)]
+		i++
+		return r.within(ctx, o.name, o.do)
+	}
+	n := max(3, int(length/betweenOutages))
+	for i < n {
+		if !pause(ctx, start.Add(length*time.Duration(i+1)/time.Duration(n+1))) {
 			return ctx.Err()
 		}
-		next := outages[i%len(outages)]
-		if err := r.within(ctx, next.name, next.do); err != nil {
+		if err := next(); err != nil {
 			return err
 		}
 	}
-	if !pause(ctx, until) {
+	if !pause(ctx, start.Add(length)) {
 		return ctx.Err()
 	}
-	return nil
+	bound := time.Now().Add(max(3*length, longestStorm))
+	for !r.givenOut(ctx, time.Now().Add(betweenOutages)) && time.Now().Before(bound) && ctx.Err() == nil {
+		if err := next(); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// longestStorm bounds how much longer a storm lasts than it has to. A run fails if work was left until after it.
+const longestStorm = 6 * time.Minute
+
+// givenOut waits until a time at most, and reports whether all work was given out.
+func (r *run) givenOut(ctx context.Context, until time.Time) bool {
+	for r.desk.Given(planned) < r.Actions {
+		if time.Now().After(until) || !pause(ctx, time.Now().Add(200*time.Millisecond)) {
+			return false
+		}
+	}
+	return true
 }
 
 // pause waits until a time, and reports whether ctx was not done before.

@@ -43,10 +43,18 @@ func (r *run) heard(_ context.Context, p desk.Progress) {
 	case sleeps(p.Agent) && p.Stage == desk.StageExecuted && r.faults.are(deadly):
 		r.hold(p.Agent, "agent stop", p.Stage, nap, func() error { return r.agents[p.Agent].pause(nap) })
 	case sleeps(p.Agent):
-	case p.Stage == desk.StageAdmitted && roll.IntN(100) < 2, p.Stage == desk.StageExecuted && roll.IntN(100) < 2,
+	case p.Stage == desk.StageAdmitted && (r.kills.Load() == 0 || roll.IntN(100) < 2), p.Stage == desk.StageExecuted && roll.IntN(100) < 2,
 		p.Stage == desk.StageProposed && roll.IntN(100) < 1:
-		r.hold(p.Agent, "agent kill", p.Stage, judge.Forever, r.agents[p.Agent].kill)
+		r.hold(p.Agent, "agent kill", p.Stage, judge.Forever, func() error { return r.killAgent(p.Agent) })
 	}
+}
+
+func (r *run) killAgent(name string) error {
+	err := r.agents[name].kill()
+	if err == nil {
+		r.kills.Add(1)
+	}
+	return err
 }
 
 // hold does something to an agent that keeps all it has in hand from being reported, after that is on record.

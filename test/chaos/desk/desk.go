@@ -83,7 +83,6 @@ type Desk struct {
 	waiting []Item
 	working map[string]*working // by work
 	closed  bool
-	given   int
 }
 
 type working struct {
@@ -129,11 +128,16 @@ func (d *Desk) Close() {
 	d.closed = true
 }
 
-// Given is how many pieces of work were given out.
-func (d *Desk) Given() int {
+// Given is how many pieces of work of those names were given out.
+func (d *Desk) Given(named func(work string) bool) (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.given
+	for work := range d.working {
+		if named(work) {
+			n++
+		}
+	}
+	return n
 }
 
 // Waiting is how many pieces of work nobody has taken.
@@ -201,7 +205,6 @@ func (d *Desk) next(agent string) (Item, bool) {
 	}
 	item := d.waiting[i]
 	d.waiting = slices.Delete(d.waiting, i, i+1)
-	d.given++
 	d.working[item.Work] = &working{Progress: Progress{Agent: agent, Work: item.Work, Stage: StageGiven}, item: item}
 	return item, true
 }

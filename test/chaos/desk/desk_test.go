@@ -67,8 +67,9 @@ func TestTheDeskKnowsWhoDoesWhat(t *testing.T) {
 	d.Add(Item{Work: "c"})
 	d.Close()
 	d.Add(Item{Work: "d"})
-	if d.Waiting() != 1 || d.Given() != 2 {
-		t.Errorf("%d waiting, %d given", d.Waiting(), d.Given())
+	all, a := d.Given(func(string) bool { return true }), d.Given(func(work string) bool { return work == "a" })
+	if d.Waiting() != 1 || all != 2 || a != 1 {
+		t.Errorf("%d waiting, %d given, of them %d named a", d.Waiting(), all, a)
 	}
 	take("c")
 	take("")

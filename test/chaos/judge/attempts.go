@@ -43,6 +43,8 @@ type attempt struct {
 	ambiguous bool
 	cause     v1alpha1.EffectCause
 	since     time.Time
+	// resolved: a person said how it ended.
+	resolved bool
 }
 
 type admission struct {
@@ -123,6 +125,7 @@ func learnReceipt(get func(attemptID) *attempt, d receipt.Document) {
 	if ended {
 		at.admit(admission{action: d.ActionName, uid: d.ActionUID, token: d.Token, claimID: d.ClaimID}, d.AdmittedTime)
 	}
+	at.resolved = at.resolved || d.Kind == receipt.KindResolution
 	switch d.Result {
 	case decision.Committed:
 		at.committed = true

@@ -36,9 +36,12 @@ type Verdict struct {
 	Receipts   int            `json:"receipts"`
 	Executions int            `json:"executions"`
 	Injections int            `json:"injections"`
-	// Ambiguous is how many attempts were so at one time, Explained of them by which kind of injection.
+	// Approved is how many Actions were admitted because people approved them.
+	Approved int `json:"approved"`
+	// Ambiguous is how many attempts were so at one time, Explained of them by which kind of injection, Resolved by a person.
 	Ambiguous int            `json:"ambiguous"`
 	Explained map[string]int `json:"explained"`
+	Resolved  int            `json:"resolved"`
 
 	Duplicates  []Finding `json:"duplicates"`
 	Lost        []Finding `json:"lost"`
@@ -65,6 +68,9 @@ func Judge(s State, injections []Injection) Verdict {
 	}
 	for i := range s.Actions {
 		v.States[string(s.Actions[i].Status.State)]++
+		if e := s.Actions[i].Status.Execution; e != nil && len(e.Approvals) > 0 {
+			v.Approved++
+		}
 	}
 	executions := map[attemptID][]remote.Execution{}
 	for _, e := range s.Executions {
@@ -81,6 +87,9 @@ func Judge(s State, injections []Injection) Verdict {
 			continue
 		}
 		v.Ambiguous++
+		if a.resolved {
+			v.Resolved++
+		}
 		kind, why := explain(s.Namespace, *a, injections)
 		if kind == "" {
 			v.Unexplained = append(v.Unexplained, a.finding("an Ambiguous attempt that no injection explains", "%s since %s: %s",

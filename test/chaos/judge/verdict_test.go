@@ -27,6 +27,13 @@ func TestAHealthyRun(t *testing.T) {
 			t.Errorf("%s is null, and not empty", name)
 		}
 	}
+	if v.Approved != 0 || v.Resolved != 0 {
+		t.Errorf("%d admitted by approval, %d resolved, and nobody was asked", v.Approved, v.Resolved)
+	}
+	s.Actions[0].Status.Execution.Approvals = []v1alpha1.SpentApproval{{}}
+	if v := Judge(s.State, injections); v.Approved != 1 {
+		t.Errorf("%d admitted by approval, and one was", v.Approved)
+	}
 	if v.Ambiguous != 2 || v.Explained["kill"] != 1 || v.Explained["lost-answer"] != 1 {
 		t.Errorf("%d ambiguous, explained by %v", v.Ambiguous, v.Explained)
 	}
@@ -194,8 +201,8 @@ func TestResolvedAttempts(t *testing.T) {
 	s, injections := healthy(t)
 	s.resolve("c", 1, decision.Failed)
 	s.resolve("d", 1, decision.Committed)
-	if v := Judge(s.State, injections); !v.OK() || v.Ambiguous != 2 {
-		t.Errorf("%d ambiguous, found %+v", v.Ambiguous, v.Findings())
+	if v := Judge(s.State, injections); !v.OK() || v.Ambiguous != 2 || v.Resolved != 2 {
+		t.Errorf("%d ambiguous, %d resolved, found %+v", v.Ambiguous, v.Resolved, v.Findings())
 	}
 	if v := Judge(s.State, nil); len(v.Unexplained) != 2 {
 		t.Errorf("without injections %d are unexplained", len(v.Unexplained))
