@@ -203,8 +203,9 @@ func (s *stage) contend(ctx context.Context, r *remote, names []string) error {
 	defer cancel()
 	var contenders []*contender
 	defer func() {
+		cancel() // one that does not mind its stdin would be waited for
 		for _, c := range contenders {
-			c.stop()
+			_ = c.stop()
 		}
 	}()
 	for _, name := range names {
@@ -272,8 +273,11 @@ func (s *stage) start(ctx context.Context, r *remote, action string) (*contender
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a process of its own for action %s: %w", action, err)
 	}
-	_, err = c.stdin.Write(append(entry, '\n'))
-	return c, err
+	if _, err := c.stdin.Write(append(entry, '\n')); err != nil {
+		_ = c.cmd.Process.Kill()
+		return nil, fmt.Errorf("tell process %d what to do: %w", c.cmd.Process.Pid, errors.Join(err, c.stop()))
+	}
+	return c, nil
 }
 
 // proxyOf is the proxy that a kubeconfig names for its cluster. One of the environment the process has anyway.
