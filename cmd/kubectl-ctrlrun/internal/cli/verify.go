@@ -113,21 +113,19 @@ func (v *verification) check() (map[guarantees.ID]bool, error) {
 func verifyCode(ctx context.Context, err error) error {
 	var failed *failedError
 	var begun *begunError
-	var left *verify.LeftBehindError
-	var unwritten *unwrittenError
+	var after *afterError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &failed):
 		return exit.With(exit.Code(verify.Failed), err)
-	case errors.As(err, &unwritten): // there is a verdict, and somebody who has not got it
+	case errors.As(err, &after): // there is a verdict
 	case !errors.As(err, &begun) && notBegun(err):
 		return exit.With(exit.Code(verify.Unusable), err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("it was not over in time, and there is no verdict: give more with --timeout: %w", err)
 	case ctx.Err() != nil:
 		err = fmt.Errorf("interrupted, and there is no verdict: %w", err)
-	case errors.As(err, &left): // the verdict is on stdout, or the error says that there is none
 	default:
 		err = fmt.Errorf("there is no verdict: %w", err)
 	}
@@ -161,12 +159,12 @@ func (e *failedError) Error() string {
 	return text
 }
 
-// unwrittenError says that the report of a run that came to its end could not be written.
-type unwrittenError struct{ err error }
+// afterError is what went wrong after a run that came to its end: its report could not be written, or its namespace not removed.
+type afterError struct{ err error }
 
-func (e *unwrittenError) Error() string { return e.err.Error() }
+func (e *afterError) Error() string { return e.err.Error() }
 
-func (e *unwrittenError) Unwrap() error { return e.err }
+func (e *afterError) Unwrap() error { return e.err }
 
 func (a *app) verify(ctx context.Context, v verification, selected map[guarantees.ID]bool) error {
 	s, err := a.connect(ctx)
@@ -198,18 +196,18 @@ func (a *app) verify(ctx context.Context, v verification, selected map[guarantee
 	case errors.As(err, &unusable):
 		return err
 	}
-	if err != nil {
-		err = &begunError{err: err}
-	}
 	if report == nil {
-		return err
+		return &begunError{err: err}
 	}
 	err = errors.Join(a.printVerification(report, v), err)
 	if report.ExitCode() == verify.Failed {
 		// What failed is worth more than what went wrong afterwards, which is said too.
 		return &failedError{failed: report.Summary.Failed, beside: err}
 	}
-	return err
+	if err != nil {
+		return &afterError{err: err}
+	}
+	return nil
 }
 
 func (a *app) versionText() string {
@@ -234,11 +232,11 @@ func (a *app) quietly(notExecutedExit int, words []string) (client.Executor, err
 func (a *app) printVerification(report *verify.Report, v verification) error {
 	var errs []error
 	if err := a.printReport(report, v.output); err != nil {
-		errs = append(errs, &unwrittenError{fmt.Errorf("print the report: %w", err)})
+		errs = append(errs, fmt.Errorf("print the report: %w", err))
 	}
 	if v.junit != "" {
 		if err := inPlace(v.junit, func(w io.Writer) error { return report.WriteJUnit(w, display) }); err != nil {
-			errs = append(errs, &unwrittenError{fmt.Errorf("write the report to %s: %w", v.junit, err)})
+			errs = append(errs, fmt.Errorf("write the report to %s: %w", v.junit, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -51,10 +51,11 @@ func TestExitCodesOfVerify(t *testing.T) {
 		"no cluster":                     {err: exit.Errorf(exit.Failure, "no cluster"), want: 3, says: "there is no verdict"},
 		"something else in a run":        {err: &begunError{err: errors.New("broken pipe")}, want: 3, says: "there is no verdict: broken pipe"},
 		"a refusal in a run":             {err: &begunError{err: forbidden}, want: 3, says: "there is no verdict"},
-		"left behind":                    {err: &begunError{err: left}, want: 3, says: "could not be removed"},
-		"no file":                        {err: &unwrittenError{exit.With(exit.Usage, errors.New("no such directory"))}, want: 3, says: "no such directory"},
-		"no file, and then too late":     {ctx: late, err: &unwrittenError{errors.New("no such directory")}, want: 3, says: "no such directory"},
-		"something fails, and no file":   {err: &failedError{failed: 1, beside: &unwrittenError{errors.New("no such directory")}}, want: 1, says: "no such directory"},
+		"left behind":                    {err: &afterError{left}, want: 3, says: "could not be removed"},
+		"no answer, and left behind":     {err: &begunError{errors.Join(errors.New("EOF"), left)}, want: 3, says: "there is no verdict: EOF"},
+		"no file":                        {err: &afterError{exit.With(exit.Usage, errors.New("no such directory"))}, want: 3, says: "no such directory"},
+		"no file, and then too late":     {ctx: late, err: &afterError{errors.New("no such directory")}, want: 3, says: "no such directory"},
+		"something fails, and no file":   {err: &failedError{failed: 1, beside: &afterError{errors.New("no such directory")}}, want: 1, says: "no such directory"},
 		"interrupted":                    {ctx: interrupted, err: &begunError{err: context.Canceled}, want: 3, says: "interrupted"},
 		"too late":                       {ctx: late, err: fmt.Errorf("x: %w", context.DeadlineExceeded), want: 3, says: "--timeout"},
 	} {
@@ -70,7 +71,7 @@ func TestExitCodesOfVerify(t *testing.T) {
 			if test.says != "" && !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%q does not say %q", err, test.says)
 			}
-			if unwritten := (*unwrittenError)(nil); errors.As(test.err, &unwritten) && strings.Contains(err.Error(), "no verdict") {
+			if after := (*afterError)(nil); errors.As(test.err, &after) && strings.Contains(err.Error(), "no verdict") {
 				t.Errorf("%q says that there is no verdict, and there is one", err)
 			}
 		})

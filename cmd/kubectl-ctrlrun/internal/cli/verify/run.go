@@ -66,7 +66,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &scratch{namespace: newName(), config: o.Config}
+	s := &scratch{namespace: newName(), id: newID(), config: o.Config}
 	if s.admin, err = newAdmin(o.Config, o.Kube); err != nil {
 		return nil, err
 	}
@@ -80,6 +80,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	r.report.Scratch = Scratch{Namespace: s.namespace, Ledger: s.namespace}
 	var removal error
 	remove := func(ctx context.Context) {
+		if s.unsure {
+			o.Note("it is not known whether the scratch namespace %s was created: looking for it for %s, to remove it", s.namespace, removePatience)
+		}
 		r.report.Scratch.Removed, removal = s.remove(ctx)
 		if removal == nil && !r.report.Scratch.Removed {
 			o.Note("the scratch namespace is being deleted, and not gone yet: kubectl get namespace %s", s.namespace)

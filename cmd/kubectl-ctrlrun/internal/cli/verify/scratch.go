@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime/debug"
 	"time"
 
@@ -28,9 +29,11 @@ const (
 	namePrefix = "ctrlrun-verify-"
 	// ScratchLabel is on every scratch namespace, so that one that a killed process left behind is found.
 	ScratchLabel = "ctrlrun.dev/scratch"
+	// RunLabel tells the scratch namespace of one run from everything else that has its name.
+	RunLabel = "ctrlrun.dev/scratch-run"
 	// tokenSeconds is how long the tokens of its ServiceAccounts are good for.
 	tokenSeconds = 3600
-	// removePatience bounds the request that removes it, and then the wait until it is gone.
+	// removePatience bounds the search for it where that is needed, then the request that removes it, and then the wait until it is gone.
 	removePatience = 20 * time.Second
 )
 
@@ -46,7 +49,9 @@ func (i *identity) kube() kube.WithWatch { return i.Client.Kube() }
 // scratch is the namespace everything happens in, and who is there.
 type scratch struct {
 	namespace string
-	uid       types.UID
+	id        string       // of this run, in RunLabel
+	uid       types.UID    // "" until it is known which namespace is this run's
+	unsure    bool         // the request to create it had no answer that says whether it is there, or will be
 	config    *rest.Config // of whoever runs this
 	admin     kube.Client  // likewise
 
@@ -80,16 +85,28 @@ func in(ctx context.Context, create func(context.Context) error, remove func(con
 
 // create makes the namespace.
 func (s *scratch) create(ctx context.Context, environment string) error {
-	labels := map[string]string{ScratchLabel: "verify"}
+	labels := map[string]string{ScratchLabel: "verify", RunLabel: s.id}
 	if environment != v1alpha1.DefaultEnvironment {
 		labels[v1alpha1.EnvironmentLabel] = environment
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: labels}}
 	if err := s.admin.Create(ctx, namespace); err != nil {
+		s.unsure = !refused(err)
 		return setup("create the scratch namespace "+s.namespace, err)
 	}
 	s.uid = namespace.UID
 	return nil
+}
+
+// refused reports whether an answer says that nothing was created, and nothing will be. That the name is taken does not: it may be by
+// an earlier attempt at the same request, whose answer was lost.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || apierrors.IsAlreadyExists(err) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
 }
 
 // LeftBehindError says that the scratch namespace could not be removed, and what to do.
@@ -105,19 +122,45 @@ func (e *LeftBehindError) Error() string {
 // Unwrap gives errors.As the cause.
 func (e *LeftBehindError) Unwrap() error { return e.Err }
 
-// remove deletes the namespace and waits for its end. It says whether the namespace is gone, and what to do if it could not be
-// deleted.
+// find looks for the namespace where the request to create it had no clear answer: it may be there, come later, or never come. One of
+// the same name without the label of this run is somebody else's, and none of this run can come beside it.
+func (s *scratch) find(ctx context.Context) error {
+	for deadline := time.Now().Add(removePatience); ; {
+		namespace := &corev1.Namespace{}
+		err := s.admin.Get(ctx, kube.ObjectKey{Name: s.namespace}, namespace)
+		if err == nil {
+			if namespace.Labels[RunLabel] == s.id {
+				s.uid = namespace.UID
+			}
+			return nil
+		}
+		if !apierrors.IsForbidden(err) && time.Now().Before(deadline) && pause(ctx, 250*time.Millisecond) {
+			continue
+		}
+		if apierrors.IsNotFound(err) {
+			err = fmt.Errorf("the request to create it had no answer, and %s later it is not there; it may still come", removePatience)
+		}
+		return &LeftBehindError{Namespace: s.namespace, Err: err}
+	}
+}
+
+// remove deletes the namespace of this run, and no other, and waits for its end. It says whether the namespace is gone, and what to do
+// if it could not be deleted.
 func (s *scratch) remove(ctx context.Context) (gone bool, err error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
-	ctx, cancel := context.WithTimeout(ctx, 2*removePatience)
+	ctx, cancel := context.WithTimeout(ctx, 3*removePatience)
 	defer cancel()
+	if s.unsure {
+		if err := s.find(ctx); err != nil {
+			return false, err
+		}
+	}
+	if s.uid == "" {
+		return true, nil
+	}
 	deadline := time.Now().Add(removePatience)
 	for {
-		var options []kube.DeleteOption
-		if s.uid != "" {
-			options = append(options, kube.Preconditions{UID: &s.uid})
-		}
-		err = s.admin.Delete(ctx, namespace, options...)
+		err = s.admin.Delete(ctx, namespace, kube.Preconditions{UID: &s.uid})
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || time.Now().After(deadline) || !pause(ctx, 500*time.Millisecond) {
 			break
 		}
@@ -130,7 +173,7 @@ func (s *scratch) remove(ctx context.Context) (gone bool, err error) {
 	}
 	for deadline := time.Now().Add(removePatience); time.Now().Before(deadline); {
 		err := s.admin.Get(ctx, kube.ObjectKeyFromObject(namespace), namespace)
-		if apierrors.IsNotFound(err) || err == nil && s.uid != "" && namespace.UID != s.uid {
+		if apierrors.IsNotFound(err) || err == nil && namespace.UID != s.uid {
 			return true, nil
 		}
 		if apierrors.IsForbidden(err) || !pause(ctx, 250*time.Millisecond) {
@@ -174,6 +217,10 @@ func (s *scratch) rights() []authorizationv1.ResourceAttributes {
 		{Verb: "create", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: s.namespace},
 		{Verb: "create", Group: ours, Resource: "actionpolicies", Namespace: s.namespace},
 		{Verb: "create", Group: ours, Resource: "settings", Namespace: s.namespace},
+		// Nobody may give a Role what they may not do.
+		{Verb: "get", Group: ours, Resource: "receipts", Namespace: s.namespace},
+		{Verb: "update", Group: ours, Resource: "receipts", Namespace: s.namespace},
+		{Verb: "delete", Group: ours, Resource: "receipts", Namespace: s.namespace},
 	}
 }
 
@@ -360,5 +407,7 @@ func judged(o kube.Object) (int64, []metav1.Condition) {
 	return 0, nil
 }
 
-// newName is that of a new scratch namespace. It is the one thing that is random.
+// newName is that of a new scratch namespace. It is random, as the id of a run is, and nothing else.
 func newName() string { return namePrefix + rand.String(8) }
+
+func newID() string { return rand.String(20) }

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -169,6 +172,29 @@ func TestWhatForbiddenMeans(t *testing.T) {
 	}
 }
 
+// After anything but a clear no the namespace may be there, or come.
+func TestWhenANamespaceMayStillCome(t *testing.T) {
+	namespaces := schema.GroupResource{Resource: "namespaces"}
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"forbidden":             {apierrors.NewForbidden(namespaces, "x", errors.New("no")), true},
+		"not valid":             {apierrors.NewBadRequest("no"), true},
+		"too many requests":     {apierrors.NewTooManyRequestsError("later"), true},
+		"the name is taken":     {apierrors.NewAlreadyExists(namespaces, "x"), false},
+		"the apiserver is slow": {apierrors.NewTimeoutError("slow", 1), false},
+		"it is late":            {apierrors.NewServerTimeout(namespaces, "create", 1), false},
+		"something is broken":   {apierrors.NewInternalError(errors.New("etcd")), false},
+		"no answer":             {io.ErrUnexpectedEOF, false},
+		"interrupted":           {context.Canceled, false},
+	} {
+		if got := refused(fmt.Errorf("create: %w", test.err)); got != test.want {
+			t.Errorf("%s: refused: %t, want %t", name, got, test.want)
+		}
+	}
+}
+
 // Every guarantee of the catalogue is checked by something.
 func TestEveryGuaranteeHasAScenario(t *testing.T) {
 	all := scenarios()
@@ -292,6 +318,9 @@ func TestProxyOfAKubeconfig(t *testing.T) {
 const acting = "VERIFY_TEST_ACT"
 
 func TestMain(m *testing.M) {
+	if how, pids, is := strings.Cut(os.Getenv(stalling), "|"); is {
+		stall(how, pids)
+	}
 	if how := os.Getenv(acting); how != "" {
 		dir, end, _ := strings.Cut(how, "|")
 		code, err := Execute(dir, End(end))
@@ -301,6 +330,90 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())
+}
+
+// stalling is how this test is started again as a process of a race that goes wrong: how, and the directory where each of them leaves
+// its pid.
+const stalling = "VERIFY_TEST_STALL"
+
+const (
+	deaf = "deaf" // it does not read what it is to do, and stays
+	late = "late" // the one for action a is at the start, and stays; the other does not come
+)
+
+func stall(how, pids string) {
+	if os.WriteFile(filepath.Join(pids, strconv.Itoa(os.Getpid())), nil, 0o600) != nil {
+		os.Exit(99)
+	}
+	if how == late {
+		var entry Entry
+		if json.NewDecoder(os.Stdin).Decode(&entry) != nil || entry.Action != "a" {
+			os.Exit(1)
+		}
+		fmt.Println(ready)
+	}
+	_ = os.Stdin.Close()
+	time.Sleep(time.Minute)
+}
+
+// pidsIn are the processes that were started.
+func pidsIn(t *testing.T, dir string) []int {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// A race that cannot be held does not wait for those who came, nor leave one of them behind.
+func TestProcessesOfARaceAreStopped(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for how, test := range map[string]struct {
+		token     string
+		processes int
+		says      string
+	}{
+		late: {"t", 2, "did not come to the start"},
+		deaf: {strings.Repeat("more than a pipe takes", 1<<16), 1, "what to do"},
+	} {
+		t.Run(how, func(t *testing.T) {
+			pids := t.TempDir()
+			t.Setenv(stalling, how+"|"+pids)
+			s := &stage{
+				scratch: &scratch{config: &rest.Config{Host: "https://cluster.example"}, agent: &identity{token: test.token}},
+				run:     &run{Options: Options{Executable: self}},
+			}
+			begin := time.Now()
+			err := s.contend(t.Context(), &remote{dir: t.TempDir()}, []string{"a", "b"})
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%v, want %q", err, test.says)
+			}
+			if took := time.Since(begin); took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			started := pidsIn(t, pids)
+			if len(started) != test.processes {
+				t.Errorf("%d processes, want %d", len(started), test.processes)
+			}
+			for _, pid := range started {
+				if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+					t.Errorf("process %d is still there: %v", pid, err)
+				}
+			}
+		})
+	}
 }
 
 // Each call is counted, by whichever process, and how a command ends is what it was told.
