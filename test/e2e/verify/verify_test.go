@@ -35,9 +35,11 @@ const (
 		{"when": {"amount_gte": 0, "amount_lte": 50000}, "decision": "allow"},
 		{"when": {"amount_gte": 0, "amount_lte": 500000}, "decision": "approve"},
 		{"decision": "deny"}]}}`
-	allowOnly   = `{"stripe.balance": {"decision": "allow"}}`
-	approveOnly = `{"iam.grant": {"effect": "grant:{to}", "decision": "approve"}}`
-	allDenied   = `{"stripe.refund": {"effect": "refund:{payment_id}", "decision": "deny"}}`
+	allowOnly      = `{"stripe.balance": {"decision": "allow"}}`
+	approveOnly    = `{"iam.grant": {"effect": "grant:{to}", "decision": "approve"}}`
+	sharedTemplate = `{"a.refund": {"effect": "refund:{id}", "decision": "allow"}, "b.refund": {"effect": "refund:{id}", "decision": "approve"}}`
+	oneEffect      = `{"cluster.upgrade": {"effect": "upgrade", "decision": "allow"}}`
+	allDenied      = `{"stripe.refund": {"effect": "refund:{payment_id}", "decision": "deny"}}`
 )
 
 // admin is who runs verify, where rights are not what is tested.
@@ -394,6 +396,8 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 			`G10 +unknown exception is ambiguous +every action in the policy is denied`,
 			"G5 +ambiguous blocks a blind retry +every action that declares an `effect:` template is denied"),
 		Entry("people are always asked", approveOnly, "9/9 declared guarantees pass."),
+		Entry("two actions have one template", sharedTemplate, "9/9 declared guarantees pass."),
+		Entry("there is one effect for all", oneEffect, "2/2 declared guarantees pass. 7 not applicable: G1, G2, G3, G4, G5, G7, G10."),
 	)
 
 	It("checks only what is named, and says that the report is partial", func(ctx SpecContext) {
