@@ -205,6 +205,9 @@ type ActionStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
 	RulesHash string `json:"rulesHash,omitempty"`
+	// authority is the Grant or Delegation that lets its principal propose it. Absent: Settings require none, or there is none.
+	// +optional
+	Authority *AuthorityReference `json:"authority,omitempty"`
 	// effect is the logical effect this Action wants to cause. Absent: its policy names none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.key == oldSelf.key && self.name == oldSelf.name && (!has(oldSelf.attempt) || (has(self.attempt) && self.attempt == oldSelf.attempt))",message="the effect is written once"
@@ -288,6 +291,18 @@ type PolicyReference struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Version string `json:"version,omitempty"`
+}
+
+// AuthorityReference names what lets a principal propose.
+type AuthorityReference struct {
+	// kind: Grant or Delegation.
+	Kind ParentKind `json:"kind"`
+	// name of it.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// breakGlass says that it rests on a BreakGlass grant that was opened for an emergency.
+	// +optional
+	BreakGlass bool `json:"breakGlass,omitempty"`
 }
 
 // ActionEffect names the effect and, once admitted, the attempt.

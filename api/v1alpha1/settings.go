@@ -38,17 +38,23 @@ type Mode string
 const ModeEnforce Mode = "Enforce"
 
 // AuthorityMode is whether principals need a grant.
-// +kubebuilder:validation:Enum=NotRequired
+// +kubebuilder:validation:Enum=NotRequired;Required
 type AuthorityMode string
 
-// AuthorityNotRequired lets every principal propose what policy allows.
-const AuthorityNotRequired AuthorityMode = "NotRequired"
+const (
+	// AuthorityNotRequired lets every principal propose what policy allows.
+	AuthorityNotRequired AuthorityMode = "NotRequired"
+	// AuthorityRequired refuses every principal that no Grant or Delegation lets propose, whatever policy says. Without any
+	// Grant everybody is refused.
+	AuthorityRequired AuthorityMode = "Required"
+)
 
 // Defaults of Settings.
 const (
 	DefaultApprovalTTLSeconds = 900
 	DefaultMaxLeaseSeconds    = 86400
 	DefaultFinishedTTLSeconds = 86400
+	DefaultMaxDelegationDepth = 3
 )
 
 // SettingsSpec are the options of a namespace. All are optional.
@@ -60,7 +66,7 @@ type SettingsSpec struct {
 	// +nullable
 	// +kubebuilder:default=Enforce
 	Mode *Mode `json:"mode,omitempty"`
-	// authority: NotRequired lets every principal propose what policy allows.
+	// authority: NotRequired lets every principal propose what policy allows; Required asks for a Grant as well.
 	// +optional
 	// +nullable
 	// +kubebuilder:default=NotRequired
@@ -87,6 +93,13 @@ type SettingsSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	FinishedTTLSeconds *int64 `json:"finishedTTLSeconds,omitempty"`
+	// maxDelegationDepth is how many Delegations may hang below a Grant, one under the other; 0: none.
+	// +optional
+	// +nullable
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=16
+	MaxDelegationDepth *int64 `json:"maxDelegationDepth,omitempty"`
 }
 
 // SettingsStatus is the operator's judgement.
