@@ -107,6 +107,15 @@ type DelegationStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=4
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// firstSeq is a seq of the chain not above its head when this status was first written: the receipt about this Delegation is
+	// never before it. Written once.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="firstSeq is written once"
+	FirstSeq *int64 `json:"firstSeq,omitempty"`
+	// receiptRef is the receipt that says it was accepted or refused, written before this status says so.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="receiptRef is written once"
+	ReceiptRef *ReceiptReference `json:"receiptRef,omitempty"`
 	// depth is how many Delegations lay between it and its Grant when it was accepted, itself included. It decides nothing.
 	// +optional
 	Depth int64 `json:"depth,omitempty"`

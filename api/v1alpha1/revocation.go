@@ -20,7 +20,21 @@ type Revocation struct {
 	Spec RevocationSpec `json:"spec"`
 	// status says whether it counts. It cuts from the moment it is seen, whether or not this is written yet.
 	// +optional
-	Status StatementStatus `json:"status,omitempty"`
+	Status RevocationStatus `json:"status,omitempty"`
+}
+
+// RevocationStatus is the operator's judgement.
+type RevocationStatus struct {
+	StatementStatus `json:",inline"`
+	// firstSeq is a seq of the chain not above its head when this status was first written: the receipt about this Revocation is
+	// never before it. Written once.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="firstSeq is written once"
+	FirstSeq *int64 `json:"firstSeq,omitempty"`
+	// receiptRef is the receipt that says that the Delegation was revoked, by this Revocation or by one before it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="receiptRef is written once"
+	ReceiptRef *ReceiptReference `json:"receiptRef,omitempty"`
 }
 
 // RevocationSpec names the Delegation.
