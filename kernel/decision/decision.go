@@ -63,6 +63,18 @@ const (
 	PrincipalExpired        Reason = "principal_expired"
 )
 
+// Reasons of an authority decision. AuthorityGrant is the one that lets pass; it stands in the timeline, and never is why an
+// action ended.
+const (
+	AuthorityGrant      Reason = "authority_grant"
+	AuthorityUnreadable Reason = "authority_unreadable"
+	AuthorityEscalation Reason = "authority_escalation"
+	AuthorityRevoked    Reason = "authority_revoked"
+	AuthorityExpired    Reason = "authority_expired"
+	AuthorityConstraint Reason = "authority_constraint"
+	NoAuthority         Reason = "no_authority"
+)
+
 // Reasons for an action that was allowed but is blocked: nothing was executed.
 const (
 	Duplicate            Reason = "duplicate"
@@ -118,6 +130,15 @@ func (r Reason) RanOut() bool {
 func (r Reason) OfReservation() bool {
 	switch r {
 	case Duplicate, InProgress, AmbiguousEffect, AttemptCeiling, EffectNameCollision:
+		return true
+	}
+	return false
+}
+
+// OfAuthority reports whether r is why authority refused an action.
+func (r Reason) OfAuthority() bool {
+	switch r {
+	case AuthorityUnreadable, AuthorityEscalation, AuthorityRevoked, AuthorityExpired, AuthorityConstraint, NoAuthority:
 		return true
 	}
 	return false

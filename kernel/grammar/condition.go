@@ -168,6 +168,32 @@ func (c Condition) Match(arguments map[string]any) bool {
 	return false
 }
 
+// Contains reports whether child is about the same argument with the same operator, and at least as strict, so that c
+// holds wherever child does. Nothing is concluded from one operator to another: amount_lt is not within amount_lte. _neq is
+// within an equal _neq only.
+func (c Condition) Contains(child Condition) bool {
+	if c.operator == "" || c.argument != child.argument || c.operator != child.operator {
+		return false
+	}
+	switch c.operator {
+	case Eq, Neq:
+		return canonical.Equal(c.operand, child.operand)
+	case In:
+		allowed := c.operand.([]any)
+		return !slices.ContainsFunc(child.operand.([]any), func(one any) bool {
+			return !slices.ContainsFunc(allowed, func(o any) bool { return canonical.Equal(one, o) })
+		})
+	}
+	sign := child.operand.(*big.Int).Cmp(c.operand.(*big.Int))
+	switch c.operator {
+	case Lt, Lte:
+		return sign <= 0
+	case Gt, Gte:
+		return sign >= 0
+	}
+	return false
+}
+
 // Explain says why the condition does not hold, without giving away the argument's value; "" if it does hold.
 func (c Condition) Explain(arguments map[string]any) string {
 	value, present := arguments[c.argument]
@@ -222,6 +248,35 @@ func (c Conditions) Explain(arguments map[string]any) string {
 		}
 	}
 	return ""
+}
+
+// IsZero reports whether there are no conditions.
+func (c Conditions) IsZero() bool { return len(c.list) == 0 }
+
+// Canonical is the mapping that the conditions were read from, as a canonical value; it is not to be changed.
+func (c Conditions) Canonical() map[string]any {
+	out := make(map[string]any, len(c.list))
+	for _, one := range c.list {
+		out[one.Key()] = one.operand
+	}
+	return out
+}
+
+// Uncontained is the first condition of c, in the order of the keys, that no condition of child is within. Whatever child
+// has beyond that only narrows. A condition that child leaves out is not inherited.
+func (c Conditions) Uncontained(child Conditions) (Condition, bool) {
+	for _, one := range c.list {
+		if !slices.ContainsFunc(child.list, one.Contains) {
+			return one, true
+		}
+	}
+	return Condition{}, false
+}
+
+// Contains reports whether c holds wherever child does, shown condition by condition.
+func (c Conditions) Contains(child Conditions) bool {
+	_, found := c.Uncontained(child)
+	return !found
 }
 
 // Equal reports whether c and d are the same conditions.

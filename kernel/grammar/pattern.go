@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -105,6 +106,11 @@ func (p Pattern) String() string { return p.text }
 
 // Kind is the kind of the pattern.
 func (p Pattern) Kind() PatternKind { return p.kind }
+
+// Literal reports whether the pattern is one name, which String then is.
+func (p Pattern) Literal() bool {
+	return p.text != "" && !p.open && !slices.ContainsFunc(p.segments, func(s segment) bool { return s.wild })
+}
 
 // Match reports whether value is in the set. Matching goes segment by segment, is case-sensitive, and normalises nothing.
 func (p Pattern) Match(value string) bool {
