@@ -242,9 +242,11 @@ func settles(r decision.Result) decision.Result {
 	return ""
 }
 
-// learn notes what a receipt says about its effect. Actions that were not admitted for an attempt say nothing about it.
+// learn notes what a receipt says about its effect. Actions that were not admitted for an attempt say nothing about it, not
+// even observed ones that were executed: these never had the effect. One that had it settled it as it ended.
 func (c *CrossCheck) learn(doc Document) {
-	if doc.EffectName == "" || doc.Attempt == 0 || settles(doc.Result) == "" && doc.Result != decision.Ambiguous {
+	ended := doc.Ended()
+	if doc.EffectName == "" || doc.Attempt == 0 || settles(ended) == "" && ended != decision.Ambiguous {
 		return
 	}
 	k := c.known(doc.EffectName)
@@ -254,7 +256,7 @@ func (c *CrossCheck) learn(doc Document) {
 	}
 	if doc.Attempt == k.attempt {
 		k.of = append(k.of, about{
-			seq: doc.Seq, kind: doc.Kind, result: doc.Result,
+			seq: doc.Seq, kind: doc.Kind, result: ended,
 			effectUID: doc.EffectUID, actionUID: doc.ActionUID, actionOf: doc.ActionName,
 		})
 	}

@@ -36,6 +36,13 @@ func attempt(n int64, action string, result decision.Result) Document {
 	return d
 }
 
+// observed is the receipt of an action that was observed: with attempt 0 its effect could not be reserved.
+func observed(n int64, action string, execution decision.Result) Document {
+	d := attempt(n, action, decision.Observed)
+	d.Execution, d.WouldHave = execution, &WouldHave{Decision: decision.Allow, Reason: "decision"}
+	return d
+}
+
 func resolution(n int64, result decision.Result) Document {
 	d := resolutionDocument()
 	d.Epoch, d.Attempt, d.Ordinal, d.Result = 0, n, n, result
@@ -81,6 +88,9 @@ func TestCrossCheckOfReceiptsAndReferences(t *testing.T) {
 	refer := func(action string, seq int64, result decision.Result) Reference {
 		return Reference{ActionName: action, ActionUID: action, Result: result, Name: Name("payments", seq), Link: at(seq), Finished: noon}
 	}
+	refersTo := func(s Stored, action string, result decision.Result) Reference {
+		return Reference{ActionName: action, ActionUID: action, Result: result, Name: s.Name, Link: s.Entry.Link(), Finished: noon}
+	}
 	epochs := func(change func(accepted, after *Document)) []Stored {
 		accepted, after := ledgerAcceptedDocument(), attempt(1, "b", decision.Committed)
 		accepted.Epoch, after.Epoch = 1, 1
@@ -106,6 +116,8 @@ func TestCrossCheckOfReceiptsAndReferences(t *testing.T) {
 			c[1].Name = "payments-x"
 			return c
 		}(), nil, []string{"name_mismatch 2"}},
+		"observed":                       {here, stored(t, observed(1, "a", decision.Committed)), []Reference{refersTo(stored(t, observed(1, "a", decision.Committed))[0], "a", "")}, nil},
+		"observed, and says committed":   {here, stored(t, observed(1, "a", decision.Committed)), []Reference{refersTo(stored(t, observed(1, "a", decision.Committed))[0], "a", decision.Committed)}, []string{"reference_broken 1"}},
 		"refers to nothing":              {here, chain()[:2], []Reference{refer("c", 3, "")}, []string{"reference_broken 3"}},
 		"refers to that of another":      {here, chain(), []Reference{refer("c", 2, decision.Committed)}, []string{"reference_broken 2"}},
 		"says something else":            {here, chain(), []Reference{refer("b", 2, decision.Failed)}, []string{"reference_broken 2"}},
@@ -160,6 +172,17 @@ func TestCrossCheckOfEffects(t *testing.T) {
 		"ambiguous":                              {[]Document{attempt(1, "a", decision.Ambiguous)}, record(1, "a", decision.Ambiguous), "", 0},
 		"resolved":                               {[]Document{attempt(1, "a", decision.Ambiguous), resolution(1, decision.Failed)}, resolved(record(1, "a", decision.Failed)), "", 0},
 		"resolved as failed, and tried again":    {[]Document{attempt(1, "a", decision.Ambiguous), resolution(1, decision.Failed)}, record(2, "b", ""), "", 0},
+		"observed, committed":                    {[]Document{observed(1, "a", decision.Committed)}, record(1, "a", decision.Committed), "", 0},
+		"observed, failed, and tried again":      {[]Document{observed(1, "a", decision.Failed)}, record(2, "b", ""), "", 0},
+		"observed, ambiguous":                    {[]Document{observed(1, "a", decision.Ambiguous)}, record(1, "a", decision.Ambiguous), "", 0},
+		"observed, ambiguous, and resolved":      {[]Document{observed(1, "a", decision.Ambiguous), resolution(1, decision.Failed)}, resolved(record(1, "a", decision.Failed)), "", 0},
+		"observed beside what others settled":    {[]Document{attempt(1, "a", decision.Failed), observed(0, "b", decision.Committed)}, record(1, "a", decision.Failed), "", 0},
+		"observed beside what is in progress":    {[]Document{observed(0, "b", decision.Committed)}, record(1, "a", ""), "", 0},
+		"observed, and nothing was reserved":     {[]Document{observed(0, "b", decision.Ambiguous)}, absent, "", 0},
+		"observed committed, says failed":        {[]Document{observed(1, "a", decision.Committed)}, record(1, "a", decision.Failed), doubt, 1},
+		"observed ambiguous, says committed":     {[]Document{observed(1, "a", decision.Ambiguous)}, record(1, "a", decision.Committed), doubt, 1},
+		"observed committed, not there":          {[]Document{observed(1, "a", decision.Committed)}, absent, doubt, 1},
+		"observed beside, settles nothing":       {[]Document{observed(0, "a", decision.Committed)}, record(1, "a", decision.Committed), pending, 0},
 		"only refused actions":                   {[]Document{attempt(0, "a", decision.Blocked)}, absent, "", 0},
 		"nothing known, nothing there":           {nil, absent, "", 0},
 		"nothing known, in progress":             {nil, record(1, "a", ""), "", 0},

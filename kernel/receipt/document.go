@@ -95,11 +95,14 @@ type Document struct {
 	Error             string     // as reported, or null
 	Output            string     // as reported: JSON as text, since it may hold what has no canonical form; or null
 	ProposedTime      time.Time
-	AdmittedTime      time.Time // null with ExecutorMode
-	LateOutcomeName   string    // a report that came after the lapse and settled nothing, or null
-	RulesHash         string    // of everything that decided in the namespace, or null with Decision
-	Refused           []Refusal // statements about it that did not count, as far as they were seen; at most MaxRefused
-	RefusedCount      int64     // how many there were
+	AdmittedTime      time.Time       // null with ExecutorMode
+	LateOutcomeName   string          // a report that came after the lapse and settled nothing, or null
+	RulesHash         string          // of everything that decided in the namespace, or null with Decision
+	Refused           []Refusal       // statements about it that did not count, as far as they were seen; at most MaxRefused
+	RefusedCount      int64           // how many there were
+	Authority         *Authority      // what let the principal propose it, or null: nothing had to, or nothing did
+	Execution         decision.Result // how an observed action ended; null exactly if Result is not observed
+	WouldHave         *WouldHave      // what enforce mode would have done; null exactly if Result is not observed
 
 	// Kinds resolution and ledger-accepted.
 
@@ -141,6 +144,27 @@ type Policy struct {
 	RulesHash  string
 }
 
+// Kinds of authority.
+const (
+	AuthorityGrant      = "Grant"
+	AuthorityDelegation = "Delegation"
+)
+
+// Authority is the grant or delegation that let a principal propose an action.
+type Authority struct {
+	Kind       string // AuthorityGrant or AuthorityDelegation
+	Name       string
+	BreakGlass bool
+	Root       string // name of the Grant its chain begins at; of a Grant its own
+}
+
+// WouldHave is what enforce mode would have done with an action that was observed.
+type WouldHave struct {
+	Decision      decision.Decision // of authority and policy, the stricter
+	Reason        string
+	BlockedReason string // why it would not have run at once, or null: it would have
+}
+
 // Approval is an approval that counted.
 type Approval struct {
 	Approver  string
@@ -168,6 +192,15 @@ type Refusal struct {
 // Identity is what the document says it is about.
 func (d Document) Identity() Identity {
 	return Identity{Kind: d.Kind, SubjectUID: d.SubjectUID, Ordinal: d.Ordinal}
+}
+
+// Ended is the result of what was executed: of an observed action its Execution, of all others Result. It is observed only
+// where a receipt does not say how the action ended.
+func (d Document) Ended() decision.Result {
+	if d.Execution != "" {
+		return d.Execution
+	}
+	return d.Result
 }
 
 // Entry makes the receipt that follows head, and refuses a document that Parse would refuse: nothing is ever written that
@@ -301,6 +334,9 @@ func (d Document) putAction(m map[string]any) {
 	m["rules_hash"] = orNull(d.RulesHash)
 	m["refused"] = refused
 	m["refused_count"] = number(d.RefusedCount)
+	m["authority"] = d.Authority.document()
+	m["execution"] = orNull(string(d.Execution))
+	m["would_have"] = d.WouldHave.document()
 }
 
 func (p *Principal) document() any {
@@ -324,6 +360,20 @@ func (p *Policy) document() any {
 		"generation": number(p.Generation),
 		"rules_hash": p.RulesHash,
 	}
+}
+
+func (a *Authority) document() any {
+	if a == nil {
+		return nil
+	}
+	return map[string]any{"kind": a.Kind, "name": a.Name, "break_glass": a.BreakGlass, "root": a.Root}
+}
+
+func (w *WouldHave) document() any {
+	if w == nil {
+		return nil
+	}
+	return map[string]any{"decision": string(w.Decision), "reason": w.Reason, "blocked_reason": orNull(w.BlockedReason)}
 }
 
 func (a Approval) document() any {

@@ -19,7 +19,7 @@ var (
 	someHash = "sha256:" + strings.Repeat("0f", 32)
 )
 
-// actionDocument has no field that is null.
+// actionDocument has no field that is null, apart from those of observed actions.
 func actionDocument() Document {
 	return Document{
 		Kind: KindAction, SubjectUID: "action-uid", Epoch: 1,
@@ -43,8 +43,17 @@ func actionDocument() Document {
 		ExecutorMode: ModeAgent, ClaimID: "claim", Reporter: "system:serviceaccount:payments:refund-agent",
 		Error: "none", Output: `{"rate":1.5}`, ProposedTime: noon, AdmittedTime: noon.Add(2 * time.Second), LateOutcomeName: "late.x",
 		RulesHash: someHash, RefusedCount: 17,
-		Refused: []Refusal{{Kind: "approval", Name: "refund-txn-1.mallory", UID: "refused-uid", Speaker: "mallory", Reason: "SelfApproval", Time: noon}},
+		Refused:   []Refusal{{Kind: "approval", Name: "refund-txn-1.mallory", UID: "refused-uid", Speaker: "mallory", Reason: "SelfApproval", Time: noon}},
+		Authority: &Authority{Kind: AuthorityDelegation, Name: "refunds-of-alice", BreakGlass: true, Root: "refunds"},
 	}
+}
+
+// observedDocument has no field that is null.
+func observedDocument() Document {
+	d := actionDocument()
+	d.Result, d.Execution = decision.Observed, decision.Committed
+	d.WouldHave = &WouldHave{Decision: decision.Approve, Reason: "rule[1]", BlockedReason: "approval_required"}
+	return d
 }
 
 func resolutionDocument() Document {
@@ -100,7 +109,10 @@ func deniedDocument() Document {
 func documents() map[string]Document {
 	lost := statusMissingDocument()
 	lost.ActionName, lost.ActionUID, lost.ActionType, lost.Principal, lost.Token, lost.Reason, lost.Message = "", "", "", nil, "", "", ""
+	free := observedDocument()
+	free.Authority, free.Execution, free.WouldHave = nil, decision.Ambiguous, &WouldHave{Decision: decision.Allow, Reason: "decision"}
 	return map[string]Document{
+		"observed action": observedDocument(), "observed action that would run": free,
 		"action": actionDocument(), "denied action": deniedDocument(), "resolution": resolutionDocument(),
 		"status-missing": statusMissingDocument(), "lost holder": lost, "ledger-accepted": ledgerAcceptedDocument(),
 		"event": eventDocument(),
@@ -134,9 +146,9 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 	const common = "cluster_id epoch finished_time kind namespace namespace_uid ordinal prev_hash schema seq subject_uid "
 	const effect = "action_name action_type action_uid attempt effect_key effect_name effect_uid principal token "
 	want := map[string]string{
-		KindAction: common + effect + "action_hash admitted_time approvals approvals_required arguments claim_id decision decision_reason " +
-			"environment error executor_mode late_outcome_name message output policy proposed_time reason refused refused_count " +
-			"reporter resource result rules_hash",
+		KindAction: common + effect + "action_hash admitted_time approvals approvals_required arguments authority claim_id decision decision_reason " +
+			"environment error execution executor_mode late_outcome_name message output policy proposed_time reason refused refused_count " +
+			"reporter resource result rules_hash would_have",
 		KindResolution:     common + effect + "evidence reason resolution_name resolution_uid resolver resolves result",
 		KindStatusMissing:  common + effect + "message reason result",
 		KindEvent:          common + "data event",
@@ -156,8 +168,9 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 		}
 	}
 	slices.Sort(null)
-	if got, want := strings.Join(null, " "), "action_hash admitted_time arguments attempt claim_id decision decision_reason effect_key "+
-		"effect_name effect_uid error executor_mode late_outcome_name message output policy reason reporter resource rules_hash token"; got != want {
+	if got, want := strings.Join(null, " "), "action_hash admitted_time arguments attempt authority claim_id decision decision_reason effect_key "+
+		"effect_name effect_uid error execution executor_mode late_outcome_name message output policy reason reporter resource rules_hash "+
+		"token would_have"; got != want {
 		t.Errorf("of an action that was denied at once these are null\n%s, want\n%s", got, want)
 	}
 }
@@ -166,7 +179,7 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 func TestParseReadsWhatWasWrittenBeforeTheSchemaGrew(t *testing.T) {
 	d := actionDocument()
 	m := d.Map()
-	for _, key := range []string{"rules_hash", "refused", "refused_count"} {
+	for _, key := range []string{"rules_hash", "refused", "refused_count", "authority", "execution", "would_have"} {
 		delete(m, key)
 	}
 	delete(m["approvals"].([]any)[0].(map[string]any), "rules_hash")
@@ -179,9 +192,41 @@ func TestParseReadsWhatWasWrittenBeforeTheSchemaGrew(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Seq, d.PrevHash = 1, Genesis
-	d.RulesHash, d.Refused, d.RefusedCount, d.Approvals[0].RulesHash = "", nil, 0, ""
+	d.RulesHash, d.Refused, d.RefusedCount, d.Approvals[0].RulesHash, d.Authority = "", nil, 0, "", nil
 	if !reflect.DeepEqual(got, d) {
 		t.Errorf("read\n%+v\nwant\n%+v", got, d)
+	}
+}
+
+// The keys of observed actions came after the result observed had been promised: a receipt without them is read, and says
+// not how the action ended.
+func TestParseReadsObservedWithoutExecution(t *testing.T) {
+	m := observedDocument().Map()
+	for _, key := range []string{"authority", "execution", "would_have"} {
+		delete(m, key)
+	}
+	e, err := Build(Start(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Parse(e)
+	if err != nil || d.Authority != nil || d.Execution != "" || d.WouldHave != nil || d.Ended() != decision.Observed {
+		t.Errorf("read %+v, %v", d, err)
+	}
+}
+
+func TestEnded(t *testing.T) {
+	for _, tc := range []struct{ result, execution, want decision.Result }{
+		{decision.Committed, "", decision.Committed},
+		{decision.Denied, "", decision.Denied},
+		{decision.Observed, decision.Committed, decision.Committed},
+		{decision.Observed, decision.Failed, decision.Failed},
+		{decision.Observed, decision.Ambiguous, decision.Ambiguous},
+		{decision.Observed, "", decision.Observed},
+	} {
+		if got := (Document{Result: tc.result, Execution: tc.execution}).Ended(); got != tc.want {
+			t.Errorf("%s with execution %q ended %s, want %s", tc.result, tc.execution, got, tc.want)
+		}
 	}
 }
 
@@ -201,7 +246,15 @@ func TestParseRefuses(t *testing.T) {
 	approval := func(change func(map[string]any)) func(map[string]any) {
 		return func(d map[string]any) { change(d["approvals"].([]any)[0].(map[string]any)) }
 	}
+	all := func(changes ...func(map[string]any)) func(map[string]any) {
+		return func(d map[string]any) {
+			for _, change := range changes {
+				change(d)
+			}
+		}
+	}
 	action, resolution, missing, accepted := actionDocument(), resolutionDocument(), statusMissingDocument(), ledgerAcceptedDocument()
+	observed, event := observedDocument(), eventDocument()
 	for name, tc := range map[string]struct {
 		doc    Document
 		change func(map[string]any)
@@ -253,6 +306,36 @@ func TestParseRefuses(t *testing.T) {
 		"an effect without key":      {action, set("effect_key", nil), Malformed, "effect_key"},
 		"admitted without a mode":    {action, set("executor_mode", nil), Malformed, "executor_mode"},
 		"genesis in the middle":      {action, set("prev_hash", Genesis), Malformed, "genesis"},
+
+		"authority that is a name":                  {action, set("authority", "refunds"), Malformed, "authority is not an object"},
+		"authority of another kind":                 {action, in("authority", set("kind", "Role")), Malformed, "authority.kind is not one of"},
+		"authority without a name":                  {action, in("authority", set("name", nil)), Malformed, "authority.name is null"},
+		"authority without a root":                  {action, in("authority", remove("root")), Malformed, "authority.root is missing"},
+		"a break-glass that is a word":              {action, in("authority", set("break_glass", "true")), Malformed, "authority.break_glass is not a boolean"},
+		"a break-glass that is null":                {action, in("authority", set("break_glass", nil)), Malformed, "authority.break_glass is not a boolean"},
+		"authority that has more":                   {action, in("authority", set("depth", big.NewInt(1))), Malformed, "authority.depth is not a key"},
+		"a grant that begins at another":            {action, in("authority", set("kind", "Grant")), Malformed, "authority.root is another grant"},
+		"authority alone":                           {action, all(remove("execution"), remove("would_have")), Malformed, "execution is missing"},
+		"authority and execution alone":             {action, remove("would_have"), Malformed, "would_have is missing"},
+		"execution without authority":               {action, all(remove("authority"), remove("would_have")), Malformed, "execution is not a key"},
+		"would_have without authority":              {action, all(remove("authority"), remove("execution")), Malformed, "would_have is not a key"},
+		"an execution of what was not observed":     {action, set("execution", "committed"), Malformed, "execution is null, unless"},
+		"a would_have of what was not observed":     {action, set("would_have", observed.WouldHave.document()), Malformed, "would_have is null, unless"},
+		"observed, and not how it ended":            {observed, set("execution", nil), Malformed, "execution is null, unless"},
+		"observed, and not what enforce would do":   {observed, set("would_have", nil), Malformed, "would_have is null, unless"},
+		"an execution that was denied":              {observed, set("execution", "denied"), Malformed, "execution is not one of"},
+		"an execution that was observed":            {observed, set("execution", "observed"), Malformed, "execution is not one of"},
+		"a would_have that is a word":               {observed, set("would_have", "deny"), Malformed, "would_have is not an object"},
+		"a would_have without decision":             {observed, in("would_have", set("decision", nil)), Malformed, "would_have.decision is null"},
+		"a would_have that decides otherwise":       {observed, in("would_have", set("decision", "hold")), Malformed, "would_have.decision is not one of"},
+		"a would_have without reason":               {observed, in("would_have", set("reason", nil)), Malformed, "would_have.reason is null"},
+		"a would_have that leaves out blocked":      {observed, in("would_have", remove("blocked_reason")), Malformed, "would_have.blocked_reason is missing"},
+		"a would_have with an empty blocked_reason": {observed, in("would_have", set("blocked_reason", "")), Malformed, "would_have.blocked_reason is empty"},
+		"a would_have that has more":                {observed, in("would_have", set("result", "denied")), Malformed, "would_have.result is not a key"},
+		"a resolution with authority":               {resolution, set("authority", nil), Malformed, "authority is not a key"},
+		"a lost record with an execution":           {missing, set("execution", nil), Malformed, "execution is not a key"},
+		"an acceptance with a would_have":           {accepted, set("would_have", nil), Malformed, "would_have is not a key"},
+		"an event with authority":                   {event, set("authority", nil), Malformed, "authority is not a key"},
 
 		"a resolution to ambiguous":         {resolution, set("result", "ambiguous"), Malformed, "result is not one of"},
 		"a resolution of another attempt":   {resolution, set("attempt", big.NewInt(3)), Malformed, "the identity is"},
@@ -312,6 +395,10 @@ func TestEntryRefusesWhatParseWould(t *testing.T) {
 		"a kind that does not exist":  func(d *Document) { d.Kind = "x" },
 		"a subject that is another":   func(d *Document) { d.SubjectUID = "x" },
 		"no result":                   func(d *Document) { d.Result = "" },
+		"observed and nothing more":   func(d *Document) { d.Result = decision.Observed },
+		"an execution in enforce":     func(d *Document) { d.Execution = decision.Committed },
+		"a would_have in enforce":     func(d *Document) { d.WouldHave = &WouldHave{Decision: decision.Deny, Reason: "decision"} },
+		"authority that names nobody": func(d *Document) { d.Authority = &Authority{Kind: AuthorityGrant} },
 		"no time":                     func(d *Document) { d.FinishedTime = time.Time{} },
 		"a year beyond the format":    func(d *Document) { d.FinishedTime = noon.AddDate(9000, 0, 0) },
 		"an argument with a fraction": func(d *Document) { d.Arguments = map[string]any{"amount": 1.5} },

@@ -138,6 +138,20 @@ func (r *reader) action(d *Document) {
 		d.Refused = r.refused()
 		d.RefusedCount = r.number("refused_count", int64(len(d.Refused)))
 	}
+	if r.has("authority") {
+		d.Authority = r.authority()
+		d.Execution = decision.Result(r.oneOfOrNull("execution",
+			string(decision.Committed), string(decision.Failed), string(decision.Ambiguous)))
+		d.WouldHave = r.wouldHave()
+		// Not among the rules of consistent: a receipt of before these keys existed says observed and nothing more.
+		observed := d.Result == decision.Observed
+		if observed != (d.Execution != "") {
+			r.fail("execution", "is null, unless the result is observed")
+		}
+		if observed != (d.WouldHave != nil) {
+			r.fail("would_have", "is null, unless the result is observed")
+		}
+	}
 }
 
 // maxData is how many keys the data of an event has at most.
@@ -224,6 +238,40 @@ func (r *reader) policy() *Policy {
 	}
 	r.leave(sub)
 	return p
+}
+
+func (r *reader) authority() *Authority {
+	m := r.objectOrNull("authority")
+	if m == nil {
+		return nil
+	}
+	sub := r.enter("authority", m)
+	a := &Authority{
+		Kind:       sub.oneOf("kind", AuthorityGrant, AuthorityDelegation),
+		Name:       sub.text("name"),
+		BreakGlass: sub.boolean("break_glass"),
+		Root:       sub.text("root"),
+	}
+	if a.Kind == AuthorityGrant && a.Root != a.Name {
+		sub.fail("root", "is another grant; the chain of a grant begins at itself")
+	}
+	r.leave(sub)
+	return a
+}
+
+func (r *reader) wouldHave() *WouldHave {
+	m := r.objectOrNull("would_have")
+	if m == nil {
+		return nil
+	}
+	sub := r.enter("would_have", m)
+	w := &WouldHave{
+		Decision:      decision.Decision(sub.oneOf("decision", string(decision.Allow), string(decision.Approve), string(decision.Deny))),
+		Reason:        sub.text("reason"),
+		BlockedReason: sub.orNull("blocked_reason"),
+	}
+	r.leave(sub)
+	return w
 }
 
 func (r *reader) approvals() []Approval {
@@ -387,6 +435,14 @@ func (r *reader) text(key string) string {
 		r.fail(key, "is null")
 	}
 	return s
+}
+
+func (r *reader) boolean(key string) bool {
+	b, ok := r.take(key).(bool)
+	if !ok {
+		r.fail(key, "is not a boolean")
+	}
+	return b
 }
 
 func (r *reader) oneOfOrNull(key string, words ...string) string {

@@ -16,8 +16,8 @@ const SchemaID = "https://" + Schema
 // what a JSON Schema cannot say:
 //
 //   - how the JSON is written: canonical numbers, no key twice, at most canonical.MaxDepth levels, MaxDocumentBytes;
-//   - that two keys have the same value: subject_uid and ordinal are those of what the receipt is about, and seq is the one
-//     the receipt is stored under;
+//   - that two keys have the same value: subject_uid and ordinal are those of what the receipt is about, seq is the one the
+//     receipt is stored under, and root is the name of an authority that is a Grant;
 //   - that refused_count is at least the number of statements in refused;
 //   - that a day exists, unless the validator asserts formats, and that a time is not 0001-01-01T00:00:00.000Z.
 //
@@ -158,6 +158,10 @@ func actionKeys() []key {
 		{name: "refused", value: object{{"type", "array"}, {"maxItems", int64(MaxRefused)}, {"items", ref("refusal")}},
 			text: "Later. Statements about it that did not count, the first of them.", later: true},
 		{name: "refused_count", value: integerFrom(0), text: "Later. How many statements did not count.", later: true},
+		{name: "authority", value: ref("authorityOrNull"), text: "Later. What let the principal propose it; null: nothing had to, or nothing did.", later: true},
+		{name: "execution", value: nullable(words(decision.Committed, decision.Failed, decision.Ambiguous)),
+			text: "Later. How an observed action ended; null: it was not observed.", later: true},
+		{name: "would_have", value: ref("wouldHaveOrNull"), text: "Later. What enforce mode would have done with an observed action; null: it was not observed.", later: true},
 	}...)
 }
 
@@ -173,6 +177,13 @@ func actionRules() []any {
 			{"refused", []any{"refused_count"}},
 			{"refused_count", []any{"refused"}},
 		}}},
+		object{{"dependentRequired", object{
+			{"authority", []any{"execution", "would_have"}},
+			{"execution", []any{"authority", "would_have"}},
+			{"would_have", []any{"authority", "execution"}},
+		}}},
+		nullUnless("execution", "result", decision.Observed),
+		nullUnless("would_have", "result", decision.Observed),
 	}
 }
 
@@ -238,6 +249,17 @@ func definitions() object {
 		{name: "reason", value: nullable(text()), text: "The reason the approver gave."},
 		{name: "rules_hash", value: nullable(hash()), text: "Later. Hash of everything that decided in the namespace when the approval was accepted.", later: true},
 	}, "object")
+	authority := closed([]key{
+		{name: "kind", value: words(AuthorityGrant, AuthorityDelegation), text: "Whether it is a grant or a delegation."},
+		{name: "name", value: text(), text: "Its name."},
+		{name: "break_glass", value: object{{"type", "boolean"}}, text: "Whether it is for emergencies."},
+		{name: "root", value: text(), text: "Name of the Grant its chain begins at; of a grant its own."},
+	}, "object", "null")
+	wouldHave := closed([]key{
+		{name: "decision", value: words(decision.Allow, decision.Approve, decision.Deny), text: "What authority and policy said, the stricter of the two."},
+		{name: "reason", value: text(), text: "Why it said so, for example rule[1]."},
+		{name: "blocked_reason", value: nullable(text()), text: "Why it would not have run at once, for example approval_required; null: it would have."},
+	}, "object", "null")
 	refusal := closed([]key{
 		{name: "kind", value: text(), text: "What was stated: approval, claim or outcome."},
 		{name: "name", value: text(), text: "Name of the statement."},
@@ -264,6 +286,8 @@ func definitions() object {
 		}},
 		{"principal", principal},
 		{"policyOrNull", policy},
+		{"authorityOrNull", authority},
+		{"wouldHaveOrNull", wouldHave},
 		{"approval", approval},
 		{"refusal", refusal},
 		{"link", link},
@@ -348,6 +372,19 @@ func needs(a, b string) object {
 	return object{
 		{"if", where(a, object{{"not", isNull()}})},
 		{"then", where(b, object{{"not", isNull()}})},
+	}
+}
+
+// nullUnless says of a later key that it is null, unless another one is a word: then it is not.
+func nullUnless(later, other string, word decision.Result) object {
+	is := where(other, object{{"const", string(word)}})
+	return object{
+		{"if", object{{"required", []any{later}}}},
+		{"then", object{
+			{"if", is},
+			{"then", where(later, object{{"not", isNull()}})},
+			{"else", where(later, isNull())},
+		}},
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -153,8 +152,19 @@ func broken(then, now map[string]frozenKind) (complaints, added []string) {
 			complain("kind %s is gone", name)
 			continue
 		}
-		if !reflect.DeepEqual(old.Rules, kind.Rules) {
-			complain("the rules between keys of %s are others", name)
+		for _, rule := range old.Rules {
+			if !slices.Contains(kind.Rules, rule) {
+				complain("a rule between keys of %s is gone: %s", name, rule)
+			}
+		}
+		for _, rule := range kind.Rules {
+			switch {
+			case slices.Contains(old.Rules, rule):
+			case !aboutNew(rule, old.Keys):
+				complain("%s has a new rule between keys that receipts of before may break: %s", name, rule)
+			default:
+				added = append(added, name+" rule "+rule)
+			}
 		}
 		for path, was := range old.Keys {
 			is, ok := kind.Keys[path]
@@ -201,6 +211,31 @@ func broken(then, now map[string]frozenKind) (complaints, added []string) {
 	slices.Sort(complaints)
 	slices.Sort(added)
 	return complaints, added
+}
+
+// aboutNew reports whether a rule says nothing about documents without keys that are new: it is an if that requires one, with
+// a then alone, or says what is required beside new ones.
+func aboutNew(rule string, old map[string]frozenKey) bool {
+	var r struct {
+		If *struct {
+			Required []string `json:"required"`
+		} `json:"if"`
+		Then              json.RawMessage     `json:"then"`
+		DependentRequired map[string][]string `json:"dependentRequired"`
+	}
+	d := json.NewDecoder(strings.NewReader(rule))
+	d.DisallowUnknownFields() // an else, or another keyword, could say something of all documents
+	if err := d.Decode(&r); err != nil {
+		return false
+	}
+	isNew := func(key string) bool { _, known := old[key]; return !known }
+	for key := range r.DependentRequired {
+		if !isNew(key) {
+			return false
+		}
+	}
+	return r.DependentRequired != nil && r.If == nil && r.Then == nil ||
+		r.DependentRequired == nil && r.If != nil && slices.ContainsFunc(r.If.Required, isNew)
 }
 
 func insideNew(path string, old map[string]frozenKey) bool {
@@ -294,8 +329,27 @@ func TestFrozenSchemaRefuses(t *testing.T) {
 		"a new rule": {func(k frozenKind, all map[string]frozenKind) {
 			k.Rules = append(slices.Clone(k.Rules), "{}")
 			all[KindAction] = k
-		}, "rules between keys"},
+		}, "new rule between keys"},
+		"a new rule about new keys and others": {func(k frozenKind, all map[string]frozenKind) {
+			k.Keys["new"] = frozenKey{}
+			k.Rules = append(slices.Clone(k.Rules), `{"dependentRequired":{"new":["token"],"rules_hash":["new"]}}`)
+			all[KindAction] = k
+		}, "new rule between keys"},
+		"a new rule that also says otherwise": {func(k frozenKind, all map[string]frozenKind) {
+			k.Keys["new"] = frozenKey{}
+			k.Rules = append(slices.Clone(k.Rules), `{"if":{"required":["new"]},"then":{},"else":false}`)
+			all[KindAction] = k
+		}, "new rule between keys"},
+		"a rule that is gone": {func(k frozenKind, all map[string]frozenKind) {
+			k.Rules = k.Rules[1:]
+			all[KindAction] = k
+		}, "a rule between keys of action is gone"},
 
+		"new rules about a new key": {func(k frozenKind, all map[string]frozenKind) {
+			k.Keys["new"] = frozenKey{}
+			k.Rules = append(slices.Clone(k.Rules), `{"dependentRequired":{"new":["token"]}}`, `{"if":{"required":["new"]},"then":{"properties":{"token":{"type":"null"}}}}`)
+			all[KindAction] = k
+		}, ""},
 		"a new key": {edited("new", func(*frozenKey) {}), ""},
 		"a new key with required keys inside": {func(k frozenKind, _ map[string]frozenKind) {
 			k.Keys["new"], k.Keys["new.inner"] = frozenKey{}, frozenKey{Required: true}
@@ -335,7 +389,7 @@ func TestSchemaHasTheKeysOfDocuments(t *testing.T) {
 		t.Fatalf("the schema has the kinds %q, want %q", got, want)
 	}
 	full := map[string]Document{
-		KindAction: actionDocument(), KindResolution: resolutionDocument(), KindStatusMissing: statusMissingDocument(),
+		KindAction: observedDocument(), KindResolution: resolutionDocument(), KindStatusMissing: statusMissingDocument(),
 		KindLedgerAccepted: ledgerAcceptedDocument(), KindEvent: eventDocument(),
 	}
 	for _, kind := range Kinds() {
@@ -468,7 +522,9 @@ func TestGoldenReceipts(t *testing.T) {
 	if want := map[string]int{KindAction: 4, KindResolution: 1, KindStatusMissing: 1, KindLedgerAccepted: 1, KindEvent: 1}; !maps.Equal(kinds, want) {
 		t.Errorf("kinds %v, want %v", kinds, want)
 	}
-	if want := map[string]int{"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1}; !maps.Equal(without, want) {
+	if want := map[string]int{
+		"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4,
+	}; !maps.Equal(without, want) {
 		t.Errorf("keys that are not there: %v, want %v", without, want)
 	}
 }

@@ -20,6 +20,12 @@ const (
 	ActionProposed Type = "ACTION_PROPOSED"
 	// ActionHeld: nothing can be decided at present; data: reason.
 	ActionHeld Type = "ACTION_HELD"
+	// AuthorityResolved: a grant or delegation lets the principal propose it; data: reason, grant; of a delegation also
+	// delegation, depth; break_glass if it is for emergencies. The policy is asked next.
+	AuthorityResolved Type = "AUTHORITY_RESOLVED"
+	// AuthorityDenied: none does, so no policy is asked; data: reason, and of grant, delegation, dimension, missing_parent,
+	// expired_parent, depth_exceeded, cycle_at those that are implicated.
+	AuthorityDenied Type = "AUTHORITY_DENIED"
 	// PolicyEvaluated: a policy answered; data: decision, reason, rules_hash. Written again when the answer changes.
 	PolicyEvaluated Type = "POLICY_EVALUATED"
 	// ApprovalRequested: people were asked; data: required, expires.
@@ -70,6 +76,17 @@ const (
 	SettingsInForce Type = "SETTINGS_IN_FORCE"
 	// SettingsRemoved: the settings are gone, so that the defaults hold; data: name, rules_hash.
 	SettingsRemoved Type = "SETTINGS_REMOVED"
+	// GrantInForce: the operator decides by this generation of a grant from now on; data: name, generation, rules_hash.
+	GrantInForce Type = "GRANT_IN_FORCE"
+	// GrantRemoved: a grant that was in force is gone; data: name, generation, rules_hash.
+	GrantRemoved Type = "GRANT_REMOVED"
+	// DelegationCreated: a delegation counts from now on; data: delegation, parent, depth, delegator, user, reason,
+	// break_glass, expires.
+	DelegationCreated Type = "DELEGATION_CREATED"
+	// DelegationRejected: a delegation never counts; data: delegation, reason, parent, dimension, delegator.
+	DelegationRejected Type = "DELEGATION_REJECTED"
+	// DelegationRevoked: somebody cut a delegation, and all below it; data: delegation, revoker, reason.
+	DelegationRevoked Type = "DELEGATION_REVOKED"
 	// AdmissionGap: the admission policies were away, or different; data: admission_since, previous_admission_since,
 	// noticed. What was stated before admission_since does not count.
 	AdmissionGap Type = "ADMISSION_GAP"
@@ -81,10 +98,11 @@ const (
 // Types is the whole vocabulary: first what happens to an action, then what happens without one.
 func Types() []Type {
 	return []Type{
-		ActionProposed, ActionHeld, PolicyEvaluated, ApprovalRequested, ApprovalGranted, ApprovalDenied, ApprovalExpired,
+		ActionProposed, ActionHeld, AuthorityResolved, AuthorityDenied, PolicyEvaluated, ApprovalRequested, ApprovalGranted, ApprovalDenied, ApprovalExpired,
 		ApprovalInvalidated, ActionClaimable, ApprovalConsumed, EffectReserved, EffectReservationRefused, ExecutionStarted,
 		ExecutionCommitted, ExecutionFailed, ExecutionAmbiguous, ActionDenied, ActionBlocked, ActionExpired, EffectResolved,
-		PolicyInForce, PolicyRemoved, SettingsInForce, SettingsRemoved, AdmissionGap, ClockSkewDetected,
+		PolicyInForce, PolicyRemoved, SettingsInForce, SettingsRemoved, GrantInForce, GrantRemoved,
+		DelegationCreated, DelegationRejected, DelegationRevoked, AdmissionGap, ClockSkewDetected,
 	}
 }
 
@@ -99,14 +117,15 @@ func (t Type) Reason() string {
 	return b.String()
 }
 
-// End is the event with which an action ends that has this result for this reason.
+// End is the event with which an action ends that has this result for this reason. An observed action ends as what it
+// executed did: result is its execution. If only observed is known, nobody knows what it did.
 func End(result decision.Result, reason decision.Reason) Type {
 	switch {
-	case result == decision.Committed, result == decision.Observed:
+	case result == decision.Committed:
 		return ExecutionCommitted
 	case result == decision.Failed:
 		return ExecutionFailed
-	case result == decision.Ambiguous:
+	case result == decision.Ambiguous, result == decision.Observed:
 		return ExecutionAmbiguous
 	case result == decision.Denied && reason.RanOut():
 		return ActionExpired

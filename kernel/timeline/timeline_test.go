@@ -73,9 +73,9 @@ func TestEnd(t *testing.T) {
 		reason decision.Reason
 	}
 	for want, ends := range map[Type][]end{
-		ExecutionCommitted:       {{result: decision.Committed}, {result: decision.Observed}},
+		ExecutionCommitted:       {{result: decision.Committed}},
 		ExecutionFailed:          {{result: decision.Failed}, {decision.Failed, decision.NeverBegan}},
-		ExecutionAmbiguous:       {{decision.Ambiguous, decision.LeaseLapsed}},
+		ExecutionAmbiguous:       {{decision.Ambiguous, decision.LeaseLapsed}, {result: decision.Observed}},
 		ActionDenied:             {{decision.Denied, "rule[1]"}, {decision.Denied, decision.ApprovalDenied}},
 		ActionExpired:            {{decision.Denied, decision.NotClaimed}, {decision.Denied, decision.ApprovalExpired}, {decision.Denied, decision.NotAfter}},
 		EffectReservationRefused: {{decision.Blocked, decision.Duplicate}, {decision.Blocked, decision.AmbiguousEffect}},

@@ -30,7 +30,7 @@ var (
 	someHash = "sha256:" + strings.Repeat("0f", 32)
 )
 
-// full documents have no field that is null.
+// fullAction has no field that is null, apart from those of observed actions.
 func fullAction() receipt.Document {
 	return receipt.Document{
 		Kind: receipt.KindAction, SubjectUID: "action-uid", Epoch: 1,
@@ -49,8 +49,17 @@ func fullAction() receipt.Document {
 		}},
 		ExecutorMode: receipt.ModeAgent, ClaimID: "claim", Reporter: "agent", Error: "none", Output: `{"rate":1.5}`,
 		ProposedTime: noon, AdmittedTime: noon, LateOutcomeName: "late.x", RulesHash: someHash, RefusedCount: 17,
-		Refused: []receipt.Refusal{{Kind: "approval", Name: "refund-txn-1.mallory", UID: "refused-uid", Speaker: "mallory", Reason: "SelfApproval", Time: noon}},
+		Refused:   []receipt.Refusal{{Kind: "approval", Name: "refund-txn-1.mallory", UID: "refused-uid", Speaker: "mallory", Reason: "SelfApproval", Time: noon}},
+		Authority: &receipt.Authority{Kind: receipt.AuthorityDelegation, Name: "refunds-of-alice", BreakGlass: true, Root: "refunds"},
 	}
+}
+
+func observedAction() receipt.Document {
+	d := fullAction()
+	d.Result, d.Execution = decision.Observed, decision.Failed
+	d.Authority = &receipt.Authority{Kind: receipt.AuthorityGrant, Name: "refunds", Root: "refunds"}
+	d.WouldHave = &receipt.WouldHave{Decision: decision.Deny, Reason: "no_authority", BlockedReason: "no_authority"}
+	return d
 }
 
 func documents() map[string]receipt.Document {
@@ -88,7 +97,7 @@ func documents() map[string]receipt.Document {
 	event.Data = map[string]string{"policy": "payments", "version": ""}
 
 	return map[string]receipt.Document{
-		"action": a, "denied action": denied, "resolution": resolution, "status-missing": missing, "lost holder": lost,
+		"action": a, "observed action": observedAction(), "denied action": denied, "resolution": resolution, "status-missing": missing, "lost holder": lost,
 		"ledger-accepted": accepted, "accepted from nothing": fromNothing, "event": event,
 	}
 }
@@ -212,6 +221,9 @@ func beyondSchema(doc map[string]any) string {
 			return "refused_count"
 		}
 	}
+	if a, ok := doc["authority"].(map[string]any); ok && kind == receipt.KindAction && a["kind"] == receipt.AuthorityGrant && !canonical.Equal(a["root"], a["name"]) {
+		return "root"
+	}
 	times := []any{doc["finished_time"]}
 	if kind == receipt.KindAction {
 		times = append(times, doc["proposed_time"], doc["admitted_time"])
@@ -276,6 +288,7 @@ func samples() []any {
 	for _, mode := range []receipt.Mode{receipt.ModeAgent, receipt.ModeOperator} {
 		values = append(values, string(mode))
 	}
+	values = append(values, receipt.AuthorityGrant, receipt.AuthorityDelegation, observedAction().Map()["authority"], observedAction().Map()["would_have"])
 	return values
 }
 
@@ -376,7 +389,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	taken, refused := 0, 0
 	docs := valid(t)
 	for _, name := range []string{
-		"action, later", "denied action, first", "resolution, later", "status-missing, later", "ledger-accepted, later", "event, first", "golden 1",
+		"action, later", "observed action, later", "denied action, first", "resolution, later", "status-missing, later", "ledger-accepted, later", "event, first", "golden 1",
 	} {
 		doc, ok := docs[name]
 		if !ok {
@@ -435,6 +448,28 @@ func TestSchemaAgreesWithParseOnNulls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Of the keys about observed actions, with each result: null, not null, and not there.
+	values := map[string]any{}
+	for _, key := range []string{"authority", "execution", "would_have"} {
+		values[key] = observedAction().Map()[key]
+	}
+	for _, result := range []decision.Result{decision.Committed, decision.Denied, decision.Observed} {
+		for state := range 27 {
+			doc := read(t, e.Document)
+			doc["result"] = string(result)
+			for i, key := range slices.Sorted(maps.Keys(values)) {
+				switch state / []int{1, 3, 9}[i] % 3 {
+				case 0:
+					delete(doc, key)
+				case 1:
+					doc[key] = nil
+				case 2:
+					doc[key] = values[key]
+				}
+			}
+			agree(t, s, doc, fmt.Sprintf("result %s, state %d", result, state))
+		}
+	}
 	for mask := range 1 << len(keys) {
 		doc := read(t, e.Document)
 		for i, key := range keys {
@@ -462,6 +497,8 @@ func TestSchemaNamesWhatItRefuses(t *testing.T) {
 		"a hash in capitals":  {func(d map[string]any) { d["action_hash"] = strings.ToUpper(someHash) }, "at '/action_hash'"},
 		"an unknown result":   {func(d map[string]any) { d["result"] = "Committed" }, "at '/result'"},
 		"a number as text":    {func(d map[string]any) { d["epoch"] = "1" }, "at '/epoch'"},
+		"no execution":        {func(d map[string]any) { d["result"] = "observed" }, "at '/execution'"},
+		"no would_have":       {func(d map[string]any) { delete(d, "would_have") }, "'would_have' required"},
 		"an approval too few": {func(d map[string]any) { delete(d, "refused_count") }, "'refused_count' required"},
 	} {
 		t.Run(name, func(t *testing.T) {
