@@ -79,7 +79,7 @@ func (k *KubernetesEvents) ActionWritten(w observe.ActionWrite) {
 			regarding: &corev1.ObjectReference{
 				APIVersion: v1alpha1.GroupVersion.String(), Kind: "Action", Namespace: w.Object.Namespace, Name: w.Object.Name, UID: w.Object.UID,
 			},
-			kind: eventKind(e.Type), reason: e.Type.Reason(), action: stepOf(e.Type),
+			kind: eventKind(e), reason: e.Type.Reason(), action: stepOf(e.Type),
 			note: sentence(e),
 		}
 		// The message of a status says what its last event led to, and what to do now.
@@ -112,16 +112,17 @@ func (k *KubernetesEvents) ReceiptAppended(a observe.ReceiptAppend) {
 		if !k.wanted(t) {
 			return
 		}
+		e := timeline.Event{Type: t, Data: d.Data}
 		event.regarding = subject(d)
-		event.kind, event.reason, event.action = eventKind(t), t.Reason(), stepOf(t)
-		event.note = sentence(timeline.Event{Type: t, Data: d.Data})
+		event.kind, event.reason, event.action = eventKind(e), t.Reason(), stepOf(t)
+		event.note = sentence(e)
 	case receipt.KindStatusMissing:
 		t := timeline.ExecutionAmbiguous
 		if !k.wanted(t) {
 			return
 		}
 		event.regarding = &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Effect", Namespace: d.Namespace, Name: d.EffectName, UID: types.UID(d.EffectUID)}
-		event.kind, event.reason, event.action = eventKind(t), t.Reason(), stepOf(t)
+		event.kind, event.reason, event.action = eventKind(timeline.Event{Type: t}), t.Reason(), stepOf(t)
 		event.note = d.Message
 	default:
 		return
@@ -137,6 +138,10 @@ func subject(d receipt.Document) *corev1.ObjectReference {
 		ref.Kind, ref.Name = "ActionPolicy", d.Data["name"]
 	case timeline.SettingsInForce, timeline.SettingsRemoved:
 		ref.Kind, ref.Name = "Settings", v1alpha1.SettingsName
+	case timeline.GrantInForce, timeline.GrantRemoved:
+		ref.Kind, ref.Name = "Grant", d.Data["name"]
+	case timeline.DelegationCreated, timeline.DelegationRejected, timeline.DelegationRevoked:
+		ref.Kind, ref.Name = "Delegation", d.Data["delegation"]
 	default:
 		// A Ledger is in no namespace. Its Event is, or nobody who looks there would see it.
 		ref.Kind, ref.Name, ref.UID = "Ledger", d.Namespace, ""
@@ -183,21 +188,29 @@ func notable(t timeline.Type) bool {
 		timeline.ActionDenied, timeline.ActionBlocked, timeline.ActionExpired,
 		timeline.EffectReservationRefused, timeline.ExecutionFailed, timeline.ExecutionAmbiguous, timeline.EffectResolved,
 		timeline.PolicyInForce, timeline.PolicyRemoved, timeline.SettingsInForce, timeline.SettingsRemoved,
+		timeline.GrantInForce, timeline.GrantRemoved, timeline.DelegationCreated, timeline.DelegationRejected, timeline.DelegationRevoked,
 		timeline.AdmissionGap, timeline.ClockSkewDetected:
 		return true
 	}
 	return false
 }
 
-// eventKind is Warning for what went against somebody's will.
-func eventKind(t timeline.Type) string {
-	switch t {
-	case timeline.ApprovalDenied, timeline.ActionDenied, timeline.ActionBlocked, timeline.EffectReservationRefused,
-		timeline.ExecutionAmbiguous, timeline.AdmissionGap, timeline.ClockSkewDetected:
+// eventKind is Warning for what went against somebody's will, and for a glass that was broken.
+func eventKind(e timeline.Event) string {
+	switch e.Type {
+	case timeline.AuthorityDenied, timeline.ApprovalDenied, timeline.ActionDenied, timeline.ActionBlocked, timeline.EffectReservationRefused,
+		timeline.ExecutionAmbiguous, timeline.DelegationRejected, timeline.AdmissionGap, timeline.ClockSkewDetected:
 		return corev1.EventTypeWarning
+	case timeline.DelegationCreated:
+		if breaksGlass(e) {
+			return corev1.EventTypeWarning
+		}
 	}
 	return corev1.EventTypeNormal
 }
+
+// breaksGlass reports whether an event is about authority for emergencies.
+func breaksGlass(e timeline.Event) bool { return e.Data["break_glass"] == "true" }
 
 // aboutEffect reports whether an event says something about the Effect, too.
 func aboutEffect(t timeline.Type) bool {
@@ -211,7 +224,8 @@ func aboutEffect(t timeline.Type) bool {
 // stepOf is what the operator did when it happened, in one word for programs.
 func stepOf(t timeline.Type) string {
 	switch t {
-	case timeline.ActionProposed, timeline.ActionHeld, timeline.PolicyEvaluated, timeline.ActionDenied, timeline.ActionBlocked, timeline.ActionExpired:
+	case timeline.ActionProposed, timeline.ActionHeld, timeline.AuthorityResolved, timeline.AuthorityDenied, timeline.PolicyEvaluated,
+		timeline.ActionDenied, timeline.ActionBlocked, timeline.ActionExpired:
 		return "Decide"
 	case timeline.ApprovalRequested, timeline.ApprovalGranted, timeline.ApprovalDenied, timeline.ApprovalExpired,
 		timeline.ApprovalInvalidated, timeline.ApprovalConsumed:
@@ -249,6 +263,13 @@ func sentence(e timeline.Event) string {
 		return "It was proposed."
 	case timeline.ActionHeld:
 		return because("It cannot be decided at present and waits")
+	case timeline.AuthorityResolved:
+		if d := e.Data["delegation"]; d != "" {
+			return fmt.Sprintf("Delegation %s, which begins at Grant %s, lets the agent propose it.", d, of("grant", "unknown"))
+		}
+		return fmt.Sprintf("Grant %s lets the agent propose it.", of("grant", "unknown"))
+	case timeline.AuthorityDenied:
+		return because("No Grant and no Delegation lets the agent propose it")
 	case timeline.PolicyEvaluated:
 		return because("The policy says " + of("decision", "nothing"))
 	case timeline.ApprovalRequested:
@@ -293,6 +314,22 @@ func sentence(e timeline.Event) string {
 		return fmt.Sprintf("Generation %s of the Settings holds from now on.", of("generation", "unknown"))
 	case timeline.SettingsRemoved:
 		return "The Settings are gone; the defaults hold."
+	case timeline.GrantInForce:
+		return fmt.Sprintf("Generation %s of Grant %s gives authority from now on.", of("generation", "unknown"), of("name", "unknown"))
+	case timeline.GrantRemoved:
+		return fmt.Sprintf("Grant %s is gone: neither it nor what was delegated from it gives authority any more.", of("name", "unknown"))
+	case timeline.DelegationCreated:
+		how := "handed authority on"
+		if breaksGlass(e) {
+			how = "broke the glass"
+		}
+		// What the delegator wrote is theirs: it stands in the Delegation and the receipt.
+		return fmt.Sprintf("%s %s: Delegation %s of %s counts until %s.", of("delegator", "Somebody"), how, of("delegation", "unknown"), of("parent", "unknown"),
+			of("expires", "its parent ends"))
+	case timeline.DelegationRejected:
+		return because(fmt.Sprintf("Delegation %s was refused and gives no authority", of("delegation", "unknown")))
+	case timeline.DelegationRevoked:
+		return fmt.Sprintf("%s revoked Delegation %s: neither it nor what was delegated from it gives authority any more.", of("revoker", "Somebody"), of("delegation", "unknown"))
 	case timeline.AdmissionGap:
 		return fmt.Sprintf("The admission policies were away or changed. What was stated before %s does not count; propose and approve it again.",
 			of("admission_since", "they were back"))

@@ -3,6 +3,7 @@ package export
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,7 @@ func everything(o observe.Observer) {
 		o.ActionWritten(actionWrite(timeline.Event{Seq: int64(i + 1), Time: at, Type: kind, Data: map[string]string{
 			"reason": "the_reason", "approver": "alice", "approval": "refund.alice", "required": "2", "expires": "2026-03-01T13:00:00.000Z", "attempt": "1", "resolver": "oncall", "resolution": "r1", "result": "committed",
 			"decision": "allow", "name": "refunds", "generation": "3", "admission_since": "y", "skew_us": "1", "direction": "ahead", "threshold_us": "2",
+			"grant": "refunds", "delegation": "refunds.alice", "delegator": "alice", "parent": "refunds", "revoker": "bob",
 		}}))
 	}
 }
@@ -64,7 +66,7 @@ func everything(o observe.Observer) {
 func TestEveryWordHasAKubernetesEvent(t *testing.T) {
 	warnings := map[string]bool{
 		"ApprovalDenied": true, "ActionDenied": true, "ActionBlocked": true, "EffectReservationRefused": true, "ExecutionAmbiguous": true,
-		"AdmissionGap": true, "ClockSkewDetected": true,
+		"AdmissionGap": true, "ClockSkewDetected": true, "AuthorityDenied": true, "DelegationRejected": true,
 	}
 	all := told(t, AllEvents, everything)
 	if len(all) != len(timeline.Types()) {
@@ -97,6 +99,7 @@ func TestNotableEvents(t *testing.T) {
 		timeline.ApprovalRequested, timeline.ApprovalDenied, timeline.ApprovalExpired, timeline.ActionDenied, timeline.ActionBlocked, timeline.ActionExpired,
 		timeline.EffectReservationRefused, timeline.ExecutionFailed, timeline.ExecutionAmbiguous, timeline.EffectResolved,
 		timeline.PolicyInForce, timeline.PolicyRemoved, timeline.SettingsInForce, timeline.SettingsRemoved, timeline.AdmissionGap, timeline.ClockSkewDetected,
+		timeline.GrantInForce, timeline.GrantRemoved, timeline.DelegationCreated, timeline.DelegationRejected, timeline.DelegationRevoked,
 	} {
 		want[kind.Reason()] = true
 	}
@@ -167,8 +170,16 @@ func TestEventsWithoutAnAction(t *testing.T) {
 		o.ReceiptAppended(c.append(t, policyInForce(4, "")))
 		o.ReceiptAppended(c.append(t, kind(timeline.SettingsInForce, 1, map[string]string{"generation": "1"})))
 		o.ReceiptAppended(c.append(t, kind(timeline.AdmissionGap, 2, map[string]string{"admission_since": "12:05"})))
+		o.ReceiptAppended(c.append(t, kind(timeline.GrantInForce, 6, map[string]string{"name": "refunds", "generation": "6"})))
+		o.ReceiptAppended(c.append(t, kind(timeline.GrantRemoved, 0, map[string]string{"name": "refunds"})))
+		o.ReceiptAppended(c.append(t, kind(timeline.DelegationCreated, 7, map[string]string{
+			"delegation": "task", "parent": "refunds", "delegator": "alice", "expires": "13:00", "break_glass": "false", "reason": "words of alice"})))
+		o.ReceiptAppended(c.append(t, kind(timeline.DelegationCreated, 8, map[string]string{
+			"delegation": "urgent", "parent": "refunds", "delegator": "alice", "expires": "13:00", "break_glass": "true", "reason": "words of alice"})))
+		o.ReceiptAppended(c.append(t, kind(timeline.DelegationRejected, 9, map[string]string{"delegation": "wide", "reason": "authority_escalation"})))
+		o.ReceiptAppended(c.append(t, kind(timeline.DelegationRevoked, 1, map[string]string{"delegation": "task", "revoker": "bob", "reason": "words of bob"})))
 	})
-	if len(got) != 4 {
+	if len(got) != 10 {
 		t.Fatalf("got %v", got)
 	}
 	for i, want := range []struct{ kind, name, uid, says string }{
@@ -176,10 +187,22 @@ func TestEventsWithoutAnAction(t *testing.T) {
 		{"ActionPolicy", "refunds", "a0a0a0a0-0000-4000-8000-000000000001", "Generation 4 of ActionPolicy refunds"},
 		{"Settings", "default", "a0a0a0a0-0000-4000-8000-000000000001", "Generation 1 of the Settings"},
 		{"Ledger", "payments", "", "before 12:05 does not count"},
+		{"Grant", "refunds", "a0a0a0a0-0000-4000-8000-000000000001", "Generation 6 of Grant refunds"},
+		{"Grant", "refunds", "a0a0a0a0-0000-4000-8000-000000000001", "Grant refunds is gone"},
+		{"Delegation", "task", "a0a0a0a0-0000-4000-8000-000000000001", "alice handed authority on: Delegation task of refunds counts until 13:00."},
+		{"Delegation", "urgent", "a0a0a0a0-0000-4000-8000-000000000001", "alice broke the glass: Delegation urgent of refunds counts until 13:00."},
+		{"Delegation", "wide", "a0a0a0a0-0000-4000-8000-000000000001", "Delegation wide was refused and gives no authority: authority_escalation."},
+		{"Delegation", "task", "a0a0a0a0-0000-4000-8000-000000000001", "bob revoked Delegation task"},
 	} {
 		e := got[i]
 		if r := e.regarding; r.Kind != want.kind || r.Name != want.name || string(r.UID) != want.uid || r.Namespace != "payments" || !strings.Contains(e.sentence, want.says) {
 			t.Errorf("%d: %v: %s", i, r, e.sentence)
+		}
+		if warns := e.kind == corev1.EventTypeWarning; warns != slices.Contains([]string{"payments", "urgent", "wide"}, want.name) {
+			t.Errorf("%d: %s is %s", i, e.reason, e.kind)
+		}
+		if strings.Contains(e.sentence, "words of") {
+			t.Errorf("%d: it quotes people: %s", i, e.sentence)
 		}
 		// Or the recorder would count the second policy as a repetition of the first, with its sentence.
 		if want := fmt.Sprintf("payments-%012d", i+1); e.related.Kind != "Receipt" || e.related.Name != want {

@@ -88,7 +88,7 @@ func parent(annotations map[string]string) context.Context {
 // action is the one span of a finished action.
 func (s *spans) action(w observe.ActionWrite, events []timeline.Event) {
 	d := w.Receipt
-	start, end, last := d.ProposedTime, d.FinishedTime, timeline.End(d.Result, d.Reason)
+	start, end, last := d.ProposedTime, d.FinishedTime, timeline.End(d.Ended(), d.Reason)
 	for _, e := range events {
 		switch e.Type {
 		case timeline.ActionProposed:
@@ -105,11 +105,11 @@ func (s *spans) action(w observe.ActionWrite, events []timeline.Event) {
 	for _, e := range events {
 		span.AddEvent(string(e.Type), trace.WithTimestamp(e.Time), trace.WithAttributes(flattened(e.Data)...))
 	}
-	switch d.Result {
+	switch ended := d.Ended(); ended {
 	case decision.Committed:
 		span.SetStatus(codes.Ok, "")
 	case decision.Failed, decision.Ambiguous:
-		span.SetStatus(codes.Error, string(d.Result))
+		span.SetStatus(codes.Error, string(ended))
 	}
 	span.End(trace.WithTimestamp(end))
 }
@@ -183,8 +183,20 @@ func (s *spans) actionAttributes(w observe.ActionWrite) []attribute.KeyValue {
 	text("ctrlrun.effect_key", d.EffectKey)
 	text("ctrlrun.result", string(d.Result))
 	text("ctrlrun.reason", string(d.Reason))
+	text("ctrlrun.execution", string(d.Execution))
 	if d.Attempt > 0 {
 		out = append(out, attribute.Int64("ctrlrun.attempt", d.Attempt))
+	}
+	if by := d.Authority; by != nil {
+		text("ctrlrun.authority.kind", by.Kind)
+		text("ctrlrun.authority.name", by.Name)
+		text("ctrlrun.authority.root", by.Root)
+		out = append(out, attribute.Bool("ctrlrun.authority.break_glass", by.BreakGlass))
+	}
+	if would := d.WouldHave; would != nil {
+		text("ctrlrun.would_have.decision", string(would.Decision))
+		text("ctrlrun.would_have.reason", would.Reason)
+		text("ctrlrun.would_have.blocked_reason", would.BlockedReason)
 	}
 	if link := w.After.Receipt; link != nil {
 		text("ctrlrun.receipt_id", receipt.Name(d.Namespace, link.Seq))

@@ -3,6 +3,7 @@ package export
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -69,6 +70,8 @@ func texts(attributes []*common.KeyValue) map[string]string {
 			out[a.Key] = v.StringValue
 		case *common.AnyValue_IntValue:
 			out[a.Key] = "int"
+		case *common.AnyValue_BoolValue:
+			out[a.Key] = fmt.Sprint(v.BoolValue)
 		case *common.AnyValue_ArrayValue:
 			var all []string
 			for _, one := range v.ArrayValue.Values {
@@ -184,6 +187,55 @@ func TestSpanOfAnAction(t *testing.T) {
 	}
 }
 
+// What an action has beside that because authority is required, or because it was observed.
+func TestSpanOfAnObservedAction(t *testing.T) {
+	observed := func(execution decision.Result, last timeline.Type) func(*observe.ActionWrite) {
+		return func(w *observe.ActionWrite) {
+			w.Receipt.Execution = execution
+			w.Receipt.WouldHave = &receipt.WouldHave{Decision: decision.Approve, Reason: "rule[1]", BlockedReason: "approval_required"}
+			w.Receipt.Authority = &receipt.Authority{Kind: receipt.AuthorityDelegation, Name: "urgent", BreakGlass: true, Root: "refunds"}
+			w.After.Timeline[2].Type = last
+		}
+	}
+	for execution, tc := range map[decision.Result]struct {
+		last   timeline.Type
+		status otlp.Status_StatusCode
+	}{
+		decision.Committed: {timeline.ExecutionCommitted, otlp.Status_STATUS_CODE_OK},
+		decision.Failed:    {timeline.ExecutionFailed, otlp.Status_STATUS_CODE_ERROR},
+		decision.Ambiguous: {timeline.ExecutionAmbiguous, otlp.Status_STATUS_CODE_ERROR},
+	} {
+		span := sent(t, Traces{}, func(o observe.Observer) { o.ActionWritten(finished(decision.Observed, observed(execution, tc.last))) }).spans[0]
+		got := texts(span.Attributes)
+		for k, v := range map[string]string{
+			"ctrlrun.result": "observed", "ctrlrun.execution": string(execution),
+			"ctrlrun.would_have.decision": "approve", "ctrlrun.would_have.reason": "rule[1]", "ctrlrun.would_have.blocked_reason": "approval_required",
+			"ctrlrun.authority.kind": "Delegation", "ctrlrun.authority.name": "urgent", "ctrlrun.authority.root": "refunds", "ctrlrun.authority.break_glass": "true",
+		} {
+			if got[k] != v {
+				t.Errorf("%s: %s is %q, want %q", execution, k, got[k], v)
+			}
+		}
+		// It ends with the event of its execution, not with the receipt.
+		if span.Status.GetCode() != tc.status || span.EndTimeUnixNano != uint64(at.Add(2*time.Second).UnixNano()) {
+			t.Errorf("%s: status %s, end %d", execution, span.Status.GetCode(), span.EndTimeUnixNano)
+		}
+	}
+}
+
+func TestSpanOfADelegation(t *testing.T) {
+	d := receipt.Document{
+		Kind: receipt.KindEvent, SubjectUID: "a0a0a0a0-0000-4000-8000-000000000001", Event: string(timeline.DelegationCreated),
+		Data: map[string]string{"delegation": "task", "parent": "refunds", "depth": "1", "delegator": "alice"},
+	}
+	g := sent(t, Traces{}, func(o observe.Observer) { o.ReceiptAppended(newChain().append(t, d)) })
+	s := g.spans[0]
+	a := texts(s.Attributes)
+	if len(g.spans) != 1 || s.Name != "DELEGATION_CREATED" || a["ctrlrun.delegation"] != "task" || a["ctrlrun.parent"] != "refunds" || a["ctrlrun.receipt_id"] != "payments-000000000001" {
+		t.Errorf("%s %v", s.Name, a)
+	}
+}
+
 func TestArgumentsAreOnlyInSpansIfAsked(t *testing.T) {
 	holds := func(g *gateway, text string) bool { return strings.Contains(g.spans[0].String(), text) }
 	write := func(o observe.Observer) { o.ActionWritten(finished(decision.Committed)) }
@@ -203,6 +255,7 @@ func TestStatusOfASpan(t *testing.T) {
 		decision.Ambiguous: otlp.Status_STATUS_CODE_ERROR,
 		decision.Denied:    otlp.Status_STATUS_CODE_UNSET,
 		decision.Blocked:   otlp.Status_STATUS_CODE_UNSET,
+		decision.Observed:  otlp.Status_STATUS_CODE_UNSET, // and how it ended is not said
 	} {
 		g := sent(t, Traces{}, func(o observe.Observer) { o.ActionWritten(finished(result)) })
 		if got := g.spans[0].Status.GetCode(); got != want {

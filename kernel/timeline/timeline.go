@@ -80,12 +80,12 @@ const (
 	GrantInForce Type = "GRANT_IN_FORCE"
 	// GrantRemoved: a grant that was in force is gone; data: name, generation, rules_hash.
 	GrantRemoved Type = "GRANT_REMOVED"
-	// DelegationCreated: a delegation counts from now on; data: delegation, parent, depth, delegator, user, reason,
-	// break_glass, expires.
+	// DelegationCreated: a delegation counts from now on; data: delegation, parent, parent_uid, depth, delegator, user,
+	// reason, break_glass, expires.
 	DelegationCreated Type = "DELEGATION_CREATED"
-	// DelegationRejected: a delegation never counts; data: delegation, reason, parent, dimension, delegator.
+	// DelegationRejected: a delegation never counts; data: delegation, reason, parent, dimension, delegator, user.
 	DelegationRejected Type = "DELEGATION_REJECTED"
-	// DelegationRevoked: somebody cut a delegation, and all below it; data: delegation, revoker, reason.
+	// DelegationRevoked: somebody cut a delegation, and all below it; data: delegation, revoker, revocation, reason.
 	DelegationRevoked Type = "DELEGATION_REVOKED"
 	// AdmissionGap: the admission policies were away, or different; data: admission_since, previous_admission_since,
 	// noticed. What was stated before admission_since does not count.
