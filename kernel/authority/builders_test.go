@@ -146,3 +146,12 @@ func describe(r authority.Result) string {
 	return fmt.Sprintf("passed %t, %s, ref %q root %q depth %d, dimension %q, missing %q, expired %q, cycle %q, too deep %t, glass %t",
 		r.Passed, r.Reason, r.Ref, r.Root, r.Depth, r.Dimension, r.MissingParent, r.ExpiredParent, r.CycleAt, r.DepthExceeded, r.BreakGlass)
 }
+
+func rulesHash(t testing.TB, s *authority.Set) string {
+	t.Helper()
+	h, err := canonical.Hash(s.Rules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}

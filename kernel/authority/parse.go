@@ -459,7 +459,7 @@ func (p *parser) delegator(m map[string]any) action.Principal {
 		p.error("delegator", "the delegator is %s; write a mapping with agent, and user if there is one", typeName(v))
 		return action.Principal{}
 	}
-	p.closed(d, "delegator", []string{"agent", "user"}, func(string) string { return "" })
+	p.closed(d, "delegator", []string{"agent", "user", "claims"}, func(string) string { return "" })
 	if _, present := d["agent"]; !present {
 		p.error("delegator", "agent is missing; add it")
 	}
