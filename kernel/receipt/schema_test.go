@@ -451,80 +451,100 @@ func TestSchemaText(t *testing.T) {
 	}
 }
 
-// goldenSum pins golden receipts: their file never changes. Receipts of later forms go into a file of their own.
-const goldenSum = "sha256:b27aa2fd177441604bdc0769ac207bbf0e56a6f6e27164f841666b4dcece1a10"
-
-// goldenHead is the last of them.
-const goldenHead = "8:sha256:da987490f24eb18f50d535809fee0397b84809f62fbaa7f9c84cc0cdeb01f792"
+// goldenFiles are golden receipts, pinned: a file never changes. Receipts of later forms go into a file of their own.
+var goldenFiles = map[string]struct {
+	sum     string
+	head    string // the last of them
+	kinds   map[string]int
+	without map[string]int // keys that came later, and in how many receipts they are not
+}{
+	"golden.jsonl": {
+		sum:   "sha256:b27aa2fd177441604bdc0769ac207bbf0e56a6f6e27164f841666b4dcece1a10",
+		head:  "8:sha256:da987490f24eb18f50d535809fee0397b84809f62fbaa7f9c84cc0cdeb01f792",
+		kinds: map[string]int{KindAction: 4, KindResolution: 1, KindStatusMissing: 1, KindLedgerAccepted: 1, KindEvent: 1},
+		without: map[string]int{
+			"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4,
+		},
+	},
+	// Since receipts name authority, and what was observed.
+	"golden-authority.jsonl": {
+		sum:     "sha256:5ce51469e80bc60a07e9c38cc9069335233363ca38767d24d03ce6e164a71555",
+		head:    "8:sha256:a2c6dda71498d33d345090ccf338b25af955031bf861a7dd4561eb9cd7e3bfbf",
+		kinds:   map[string]int{KindAction: 4, KindEvent: 4},
+		without: map[string]int{},
+	},
+}
 
 // Receipts are kept for ever, so what was once written is read for ever.
 func TestGoldenReceipts(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "golden.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := canonical.Sum(text); got != goldenSum {
-		t.Fatalf("testdata/golden.jsonl has been changed: its hash is %s", got)
-	}
-	head, err := ParseLink(goldenHead)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var entries []Entry
-	kinds := map[string]int{}
-	without := map[string]int{} // keys that came later, and in how many receipts they are not
-	for line := range bytes.Lines(text) {
-		e, err := ParseLine(bytes.TrimSuffix(line, []byte("\n")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries = append(entries, e)
-		again, err := Line(e)
-		if err != nil || !bytes.Equal(append(again, '\n'), line) {
-			t.Errorf("receipt %d is exported as %s, %v", e.Seq, again, err)
-		}
-		d, err := Parse(e)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		kinds[d.Kind]++
-		read, err := open(e.Document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Whatever stands in it is in the document; what does not is null, empty or 0 there.
-		for key, value := range d.Map() {
-			was, ok := read[key]
-			switch {
-			case !ok && (value == nil || canonical.Equal(value, []any{}) || canonical.Equal(value, 0)):
-				without[key]++
-			case key == "approvals" && ok: // looked at below
-			case !canonical.Equal(was, value):
-				t.Errorf("receipt %d says %s %v, read as %v", e.Seq, key, was, value)
+	for name, golden := range goldenFiles {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata", name))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		list, _ := read["approvals"].([]any)
-		for i, item := range list {
-			for key, was := range item.(map[string]any) {
-				if value := d.Approvals[i].document().(map[string]any)[key]; !canonical.Equal(was, value) {
-					t.Errorf("receipt %d says approvals[%d].%s %v, read as %v", e.Seq, i, key, was, value)
+			if got := canonical.Sum(text); got != golden.sum {
+				t.Fatalf("testdata/%s has been changed: its hash is %s", name, got)
+			}
+			head, err := ParseLink(golden.head)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var entries []Entry
+			kinds := map[string]int{}
+			without := map[string]int{} // keys that came later, and in how many receipts they are not
+			for line := range bytes.Lines(text) {
+				e, err := ParseLine(bytes.TrimSuffix(line, []byte("\n")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				entries = append(entries, e)
+				again, err := Line(e)
+				if err != nil || !bytes.Equal(append(again, '\n'), line) {
+					t.Errorf("receipt %d is exported as %s, %v", e.Seq, again, err)
+				}
+				d, err := Parse(e)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				kinds[d.Kind]++
+				read, err := open(e.Document)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Whatever stands in it is in the document; what does not is null, empty or 0 there.
+				for key, value := range d.Map() {
+					was, ok := read[key]
+					switch {
+					case !ok && (value == nil || canonical.Equal(value, []any{}) || canonical.Equal(value, 0)):
+						without[key]++
+					case key == "approvals" && ok: // looked at below
+					case !canonical.Equal(was, value):
+						t.Errorf("receipt %d says %s %v, read as %v", e.Seq, key, was, value)
+					}
+				}
+				list, _ := read["approvals"].([]any)
+				for i, item := range list {
+					for key, was := range item.(map[string]any) {
+						if value := d.Approvals[i].document().(map[string]any)[key]; !canonical.Equal(was, value) {
+							t.Errorf("receipt %d says approvals[%d].%s %v, read as %v", e.Seq, i, key, was, value)
+						}
+					}
+					if _, ok := item.(map[string]any)["rules_hash"]; !ok {
+						without["approvals[].rules_hash"]++
+					}
 				}
 			}
-			if _, ok := item.(map[string]any)["rules_hash"]; !ok {
-				without["approvals[].rules_hash"]++
+			if r := Verify(entries, Options{Head: &head}); r.Verdict != Intact || r.Count != 8 {
+				t.Errorf("%d receipts are %s: %v", r.Count, r.Verdict, r.Breaks)
 			}
-		}
-	}
-	if r := Verify(entries, Options{Head: &head}); r.Verdict != Intact || r.Count != 8 {
-		t.Errorf("%d receipts are %s: %v", r.Count, r.Verdict, r.Breaks)
-	}
-	if want := map[string]int{KindAction: 4, KindResolution: 1, KindStatusMissing: 1, KindLedgerAccepted: 1, KindEvent: 1}; !maps.Equal(kinds, want) {
-		t.Errorf("kinds %v, want %v", kinds, want)
-	}
-	if want := map[string]int{
-		"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4,
-	}; !maps.Equal(without, want) {
-		t.Errorf("keys that are not there: %v, want %v", without, want)
+			if !maps.Equal(kinds, golden.kinds) {
+				t.Errorf("kinds %v, want %v", kinds, golden.kinds)
+			}
+			if !maps.Equal(without, golden.without) {
+				t.Errorf("keys that are not there: %v, want %v", without, golden.without)
+			}
+		})
 	}
 }

@@ -78,7 +78,7 @@ const (
 	SettingsRemoved Type = "SETTINGS_REMOVED"
 	// GrantInForce: the operator decides by this generation of a grant from now on; data: name, generation, rules_hash.
 	GrantInForce Type = "GRANT_IN_FORCE"
-	// GrantRemoved: a grant that was in force is gone; data: name, generation, rules_hash.
+	// GrantRemoved: a grant that was in force is gone; data: name, rules_hash.
 	GrantRemoved Type = "GRANT_REMOVED"
 	// DelegationCreated: a delegation counts from now on; data: delegation, parent, parent_uid, depth, delegator, user,
 	// reason, break_glass, expires.

@@ -123,23 +123,26 @@ func valid(t testing.TB) map[string]map[string]any {
 
 func golden(t testing.TB) []receipt.Entry {
 	t.Helper()
-	f, err := os.Open(filepath.Join("..", "..", "kernel", "receipt", "testdata", "golden.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	var entries []receipt.Entry
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, receipt.MaxDocumentBytes)
-	for lines.Scan() {
-		e, err := receipt.ParseLine(lines.Bytes())
+	for _, name := range []string{"golden.jsonl", "golden-authority.jsonl"} {
+		f, err := os.Open(filepath.Join("..", "..", "kernel", "receipt", "testdata", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, e)
-	}
-	if err := lines.Err(); err != nil || len(entries) == 0 {
-		t.Fatalf("%d golden receipts, %v", len(entries), err)
+		defer f.Close()
+		before := len(entries)
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, receipt.MaxDocumentBytes)
+		for lines.Scan() {
+			e, err := receipt.ParseLine(lines.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries = append(entries, e)
+		}
+		if err := lines.Err(); err != nil || len(entries) == before {
+			t.Fatalf("%d golden receipts of %s, %v", len(entries)-before, name, err)
+		}
 	}
 	return entries
 }
