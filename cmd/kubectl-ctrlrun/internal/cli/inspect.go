@@ -171,8 +171,23 @@ func (a *app) inspectGone(ctx context.Context, s *session, name string, objects 
 	}
 	a.note("action %s is gone: finished actions are deleted after a time. Its receipts, and a reduced timeline made from them:", name)
 	a.printReceipts(list.Items, receiptColumns{wide: objects.wide()})
+	a.printGone(x)
 	a.printEvents(x.Events)
 	return nil
+}
+
+// printGone says of an Action that was deleted what the table of receipts has no column for.
+func (a *app) printGone(x *inspection) {
+	end := x.end()
+	if end.Authority == nil && end.WouldHave == nil {
+		return
+	}
+	a.println()
+	t := a.fields()
+	t.row("Authority", end.authorityText())
+	t.row("Result", end.resultText())
+	t.row("Would have", end.wouldHaveText())
+	t.flush()
 }
 
 // lastEnd is the latest receipt of an action's end: a name can be given again once its Action is gone.
@@ -189,6 +204,9 @@ func (a *app) printAction(x *inspection) {
 	object := x.Action
 	t := a.fields()
 	actionRows(t, object, "")
+	if by := object.Status.Authority; by != nil {
+		t.row("Authority", authorityText(string(by.Kind), by.Name, by.Root, by.BreakGlass))
+	}
 	t.row("State", string(object.Status.State))
 	t.row("Reason", object.Status.Reason)
 	t.row("Message", object.Status.Message)
@@ -208,7 +226,8 @@ func (a *app) printAction(x *inspection) {
 	}
 	if ref := object.Status.ReceiptRef; ref != nil {
 		t.row("Receipt", fmt.Sprintf("%s %s", ref.Name, ref.Hash))
-		t.row("Result", resultText(x))
+		t.row("Result", x.end().resultText())
+		t.row("Would have", x.end().wouldHaveText())
 	}
 	t.flush()
 }

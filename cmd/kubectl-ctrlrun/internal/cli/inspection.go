@@ -211,7 +211,7 @@ func reducedEvents(d receipt.Document, resolutions []receipt.Document) []inspect
 		all = append(all, timeline.Event{Time: d.AdmittedTime, Type: timeline.ExecutionStarted, Data: map[string]string{"attempt": attempt, "claim_id": d.ClaimID}})
 	}
 	slices.SortStableFunc(all, func(a, b timeline.Event) int { return a.Time.Compare(b.Time) })
-	end := timeline.Event{Time: d.FinishedTime, Type: timeline.End(d.Result, d.Reason), Data: map[string]string{"reason": string(d.Reason)}}
+	end := timeline.Event{Time: d.FinishedTime, Type: timeline.End(d.Ended(), d.Reason), Data: map[string]string{"reason": string(d.Reason)}}
 	if end.Type == timeline.EffectReservationRefused {
 		end.Data["effect_key"] = d.EffectKey
 	}
@@ -321,17 +321,79 @@ func (x *inspection) forPrograms(scheme *runtime.Scheme) (*inspection, error) {
 	return x, nil
 }
 
-// resultText is how a receipt says it ended.
-func resultText(x *inspection) string {
-	var d struct {
-		Result string     `json:"result"`
-		Time   *time.Time `json:"finished_time"`
+// endOf is what an action's receipt says that people have to see. It is read leniently: also a document that cannot be
+// interpreted is shown as far as it can be.
+type endOf struct {
+	Result    string     `json:"result"`
+	Execution string     `json:"execution"`
+	Time      *time.Time `json:"finished_time"`
+	WouldHave *struct {
+		Decision      string `json:"decision"`
+		Reason        string `json:"reason"`
+		BlockedReason string `json:"blocked_reason"`
+	} `json:"would_have"`
+	Authority *struct {
+		Kind       string `json:"kind"`
+		Name       string `json:"name"`
+		BreakGlass bool   `json:"break_glass"`
+		Root       string `json:"root"`
+	} `json:"authority"`
+}
+
+// end reads it; the zero endOf if there is none.
+func (x *inspection) end() endOf {
+	var e endOf
+	if err := json.Unmarshal(x.Receipt, &e); err != nil {
+		return endOf{}
 	}
-	if err := json.Unmarshal(x.Receipt, &d); err != nil || d.Result == "" {
+	return e
+}
+
+// resultText is how it ended: of an observed action also what was executed.
+func (e endOf) resultText() string {
+	text := e.Result
+	if text != "" && e.Execution != "" {
+		text += ", " + e.Execution
+	}
+	if text != "" && e.Time != nil {
+		text += ", " + e.Time.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+func (e endOf) wouldHaveText() string {
+	if e.WouldHave == nil {
 		return ""
 	}
-	if d.Time == nil {
-		return d.Result
+	return wouldHaveText(e.WouldHave.Decision, e.WouldHave.Reason, e.WouldHave.BlockedReason)
+}
+
+func (e endOf) authorityText() string {
+	if e.Authority == nil {
+		return ""
 	}
-	return d.Result + ", " + d.Time.UTC().Format(time.RFC3339)
+	return authorityText(e.Authority.Kind, e.Authority.Name, e.Authority.Root, e.Authority.BreakGlass)
+}
+
+// wouldHaveText is what enforce mode would have done with an observed action.
+func wouldHaveText(decision, reason, blocked string) string {
+	if blocked == "" {
+		return fmt.Sprintf("run (%s, %s)", decision, reason)
+	}
+	return fmt.Sprintf("stopped at %s (%s, %s)", blocked, decision, reason)
+}
+
+// authorityText is what let a principal propose an action; "" if nothing is named.
+func authorityText(kind, name, root string, breakGlass bool) string {
+	if name == "" {
+		return ""
+	}
+	text := kind + " " + name
+	if root != "" && (kind != receipt.AuthorityGrant || root != name) {
+		text += ", from Grant " + root
+	}
+	if breakGlass {
+		text += ", break glass"
+	}
+	return text
 }

@@ -281,3 +281,121 @@ func TestAReceiptThatIsGoneIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// observedRefund is a refund that an approver would have been asked about, and that was executed in observe mode.
+func observedRefund() receipt.Document {
+	d := pastRefund("a", 1)
+	d.Result, d.Execution = decision.Observed, decision.Failed
+	d.WouldHave = &receipt.WouldHave{Decision: decision.Approve, Reason: "rule[1]", BlockedReason: "approval_required"}
+	d.Authority = &receipt.Authority{Kind: receipt.AuthorityDelegation, Name: "urgent", BreakGlass: true, Root: "refunds"}
+	return d
+}
+
+// ofReceipt is the inspection of an action with this receipt.
+func ofReceipt(t *testing.T, d receipt.Document) *inspection {
+	t.Helper()
+	x := finished(t)
+	entry, err := d.Entry(receipt.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.Receipt = rawDocument(&v1alpha1.Receipt{Spec: v1alpha1.ReceiptSpec{Document: entry.Document}})
+	return x
+}
+
+// TestAnObservedActionIsShownAsSuch proves that a person sees how it ended, what enforce mode would have done, and by what it
+// was proposed; also once the action is gone.
+func TestAnObservedActionIsShownAsSuch(t *testing.T) {
+	show := func(print func(*app)) string {
+		var out bytes.Buffer
+		print(&app{streams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}})
+		return strings.Join(strings.Fields(out.String()), " ")
+	}
+	x := ofReceipt(t, observedRefund())
+	x.Action.Status.Authority = &v1alpha1.AuthorityReference{Kind: "Delegation", Name: "urgent", Root: "refunds", BreakGlass: true}
+	x.Action.Status.ReceiptRef = &v1alpha1.ReceiptReference{Name: "payments-000000000001"}
+	authority, result, would := "Authority: Delegation urgent, from Grant refunds, break glass", "Result: observed, failed, 2026-03-01T12:00:00Z",
+		"Would have: stopped at approval_required (approve, rule[1])"
+	shown := show(func(a *app) { a.printAction(x) })
+	gone := show(func(a *app) { a.printGone(x) })
+	for _, want := range []string{authority, result, would} {
+		if !strings.Contains(shown, want) || !strings.Contains(gone, want) {
+			t.Errorf("%q is not in %q, or not in %q", want, shown, gone)
+		}
+	}
+	if enforced := show(func(a *app) { a.printAction(finished(t)); a.printGone(finished(t)) }); strings.Contains(enforced, "Would have") || strings.Contains(enforced, "Authority") {
+		t.Errorf("in enforce mode it says %q", enforced)
+	}
+	schema := documentedSchema(t)
+	if text, value := printed(t, x); schema.Validate(value) != nil || !strings.Contains(text, `"would_have": {`) {
+		t.Errorf("%v\n%s", schema.Validate(value), text)
+	}
+}
+
+func TestWouldHaveAndAuthorityInWords(t *testing.T) {
+	if got := wouldHaveText("allow", "decision", ""); got != "run (allow, decision)" {
+		t.Error(got)
+	}
+	for _, tc := range []struct {
+		kind, name, root string
+		breakGlass       bool
+		want             string
+	}{
+		{"Grant", "refunds", "refunds", false, "Grant refunds"},
+		{"Grant", "refunds", "", true, "Grant refunds, break glass"},
+		{"Delegation", "task", "task", false, "Delegation task, from Grant task"},
+		{"", "", "", true, ""},
+	} {
+		if got := authorityText(tc.kind, tc.name, tc.root, tc.breakGlass); got != tc.want {
+			t.Errorf("got %q, want %q", got, tc.want)
+		}
+	}
+}
+
+// TestAReducedTimelineEndsAsTheExecutionDid proves that of an observed action the end is told that its own timeline has.
+func TestAReducedTimelineEndsAsTheExecutionDid(t *testing.T) {
+	for execution, want := range map[decision.Result]timeline.Type{
+		decision.Committed: timeline.ExecutionCommitted, decision.Failed: timeline.ExecutionFailed, decision.Ambiguous: timeline.ExecutionAmbiguous,
+	} {
+		d := observedRefund()
+		d.Execution = execution
+		events := reducedEvents(d, nil)
+		if got := events[len(events)-1].Type; got != string(want) {
+			t.Errorf("%s ends with %s, want %s", execution, got, want)
+		}
+	}
+}
+
+// TestTheWideTableOfReceipts proves that it has what only documents say, a word a column.
+func TestTheWideTableOfReceipts(t *testing.T) {
+	var list []v1alpha1.Receipt
+	head := receipt.Start()
+	free := observedRefund()
+	free.SubjectUID, free.ActionUID, free.Authority, free.WouldHave = "b", "b", nil, &receipt.WouldHave{Decision: decision.Allow, Reason: "decision"}
+	enforced := pastRefund("c", 1)
+	for _, d := range []receipt.Document{observedRefund(), free, enforced, enforced} {
+		e, err := d.Entry(head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head = e.Link()
+		list = append(list, v1alpha1.Receipt{Spec: v1alpha1.ReceiptSpec{
+			Seq: e.Seq, Hash: "HASH", Document: e.Document, Kind: d.Kind, Result: string(d.Result), ActionName: "ACTION",
+		}})
+	}
+	list[3].Spec.Document = "{}"
+	var out bytes.Buffer
+	(&app{streams: genericiooptions.IOStreams{Out: &out}}).printReceipts(list, receiptColumns{wide: true})
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		cells := strings.Fields(line)
+		got = append(got, strings.Join(cells[len(cells)-5:], " "))
+	}
+	want := []string{
+		"ACTION AUTHORITY EXECUTION WOULD-HAVE HASH", "ACTION Delegation/urgent failed approval_required HASH", "ACTION - failed run HASH", "ACTION - - - HASH",
+		"ACTION <unreadable> <unreadable> <unreadable> HASH",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q:\n%s", got, want, out.String())
+	}
+}

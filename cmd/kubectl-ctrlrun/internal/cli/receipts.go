@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -156,7 +157,7 @@ func (a *app) printReceipts(receipts []v1alpha1.Receipt, columns receiptColumns)
 		header = append([]string{"NAMESPACE"}, header...)
 	}
 	if columns.wide {
-		header = append(header, "ACTION", "HASH")
+		header = append(header, "ACTION", "AUTHORITY", "EXECUTION", "WOULD-HAVE", "HASH")
 	}
 	t := a.table(header...)
 	for i := range receipts {
@@ -173,11 +174,29 @@ func (a *app) printReceipts(receipts []v1alpha1.Receipt, columns receiptColumns)
 			cells = append([]string{receipts[i].Namespace}, cells...)
 		}
 		if columns.wide {
-			cells = append(cells, orDash(spec.ActionName), spec.Hash)
+			cells = append(cells, orDash(spec.ActionName))
+			cells = append(cells, documentCells(entryOf(&receipts[i]))...)
+			cells = append(cells, spec.Hash)
 		}
 		t.row(cells...)
 	}
 	t.flush()
+}
+
+// documentCells are the columns AUTHORITY, EXECUTION and WOULD-HAVE, which stand in the document only. Each is one word.
+func documentCells(e receipt.Entry) []string {
+	d, err := receipt.Parse(e)
+	if err != nil {
+		return []string{"<unreadable>", "<unreadable>", "<unreadable>"}
+	}
+	authority, wouldHave := "", ""
+	if by := d.Authority; by != nil {
+		authority = by.Kind + "/" + by.Name
+	}
+	if w := d.WouldHave; w != nil {
+		wouldHave = cmp.Or(w.BlockedReason, "run")
+	}
+	return []string{orDash(authority), orDash(string(d.Execution)), orDash(wouldHave)}
 }
 
 func entryOf(r *v1alpha1.Receipt) receipt.Entry {

@@ -28,6 +28,8 @@ type story struct {
 	Now       *storyNow      `json:"now"` // null: the record is not there
 	Attempts  []storyAttempt `json:"attempts"`
 	Refused   []storyRefused `json:"refused"` // actions that were not admitted for it
+	// Observed are actions that were executed in observe mode although the effect was not theirs.
+	Observed []storyObserved `json:"observed,omitempty"`
 }
 
 // storyNow is the record as it stands.
@@ -57,10 +59,27 @@ type storyAttempt struct {
 	Policy       string          `json:"policy,omitempty"`
 	Version      string          `json:"policyVersion,omitempty"`
 	Approvals    []storyApproval `json:"approvals,omitempty"`
+	Authority    *storyAuthority `json:"authority,omitempty"`
+	WouldHave    *storyWouldHave `json:"wouldHave,omitempty"` // of one that was observed
 	AdmittedTime *time.Time      `json:"admittedTime,omitempty"`
 	Token        string          `json:"token,omitempty"`
 	State        string          `json:"state,omitempty"` // of an attempt without a receipt yet
 	Events       []storyEvent    `json:"events"`          // what its receipts say, in their order
+}
+
+// storyAuthority is what let the principal propose it.
+type storyAuthority struct {
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	Root       string `json:"root"`
+	BreakGlass bool   `json:"breakGlass,omitempty"`
+}
+
+// storyWouldHave is what enforce mode would have done.
+type storyWouldHave struct {
+	Decision      string `json:"decision"`
+	Reason        string `json:"reason"`
+	BlockedReason string `json:"blockedReason,omitempty"` // none: it would have run
 }
 
 type storyApproval struct {
@@ -77,7 +96,8 @@ type storyEvent struct {
 	Time        time.Time `json:"time"`
 	Kind        string    `json:"kind"`
 	Result      string    `json:"result"`
-	Reason      string    `json:"reason,omitempty"` // a machine word; of an ambiguous one its cause
+	Execution   string    `json:"execution,omitempty"` // how an observed action ended
+	Reason      string    `json:"reason,omitempty"`    // a machine word; of an ambiguous one its cause
 	Message     string    `json:"message,omitempty"`
 	Reporter    string    `json:"reporter,omitempty"`
 	Error       string    `json:"error,omitempty"`
@@ -98,6 +118,13 @@ type storyRefused struct {
 	Reason     string    `json:"reason,omitempty"`
 	Message    string    `json:"message,omitempty"`
 	Altered    bool      `json:"altered,omitempty"`
+}
+
+// storyObserved is an action that was executed in observe mode without the effect.
+type storyObserved struct {
+	storyRefused
+	Execution string          `json:"execution,omitempty"`
+	WouldHave *storyWouldHave `json:"wouldHave,omitempty"`
 }
 
 // tellEffect answers `receipts --effect`.
@@ -192,6 +219,10 @@ func (t *story) add(d receipt.Document, e receipt.Entry) {
 		if d.Principal != nil {
 			refused.Agent = d.Principal.Agent
 		}
+		if d.Result == decision.Observed {
+			t.Observed = append(t.Observed, storyObserved{storyRefused: refused, Execution: string(d.Execution), WouldHave: wouldHaveOf(d)})
+			return
+		}
 		t.Refused = append(t.Refused, refused)
 		return
 	}
@@ -209,13 +240,17 @@ func (t *story) add(d receipt.Document, e receipt.Entry) {
 		if d.Policy != nil {
 			attempt.Policy, attempt.Version = d.Policy.Name, d.Policy.Version
 		}
+		if by := d.Authority; by != nil {
+			attempt.Authority = &storyAuthority{Kind: by.Kind, Name: by.Name, Root: by.Root, BreakGlass: by.BreakGlass}
+		}
+		attempt.WouldHave = wouldHaveOf(d)
 		attempt.Approvals = nil
 		for _, approval := range d.Approvals {
 			attempt.Approvals = append(attempt.Approvals, storyApproval{Approver: approval.Approver, Time: approval.Time, Reason: approval.Reason, Name: approval.Name})
 		}
 	}
 	attempt.Events = append(attempt.Events, storyEvent{
-		Seq: d.Seq, Hash: e.Hash, Time: d.FinishedTime, Kind: d.Kind, Result: string(d.Result), Reason: string(d.Reason), Message: d.Message,
+		Seq: d.Seq, Hash: e.Hash, Time: d.FinishedTime, Kind: d.Kind, Result: string(d.Result), Execution: string(d.Execution), Reason: string(d.Reason), Message: d.Message,
 		Reporter: d.Reporter, Error: d.Error, LateOutcome: d.LateOutcomeName,
 		Resolver: d.Resolver, Statement: d.Statement, Evidence: d.Evidence, Resolves: d.Resolves.Seq, Altered: altered,
 	})
@@ -270,6 +305,9 @@ func (s *session) addPresent(ctx context.Context, t *story, record *v1alpha1.Eff
 		v1alpha1.DecisionAllow: string(decision.Allow), v1alpha1.DecisionRequireApproval: string(decision.Approve), v1alpha1.DecisionDeny: string(decision.Deny),
 	}[object.Status.Decision]
 	attempt.Rule = object.Status.DecisionReason
+	if by := object.Status.Authority; by != nil {
+		attempt.Authority = &storyAuthority{Kind: string(by.Kind), Name: by.Name, Root: by.Root, BreakGlass: by.BreakGlass}
+	}
 	if policy := object.Status.PolicyRef; policy != nil {
 		attempt.Policy, attempt.Version = policy.Name, policy.Version
 	}
@@ -296,6 +334,11 @@ func (t *story) alteredSeqs() []int64 {
 			seqs = append(seqs, refused.Seq)
 		}
 	}
+	for _, observed := range t.Observed {
+		if observed.Altered {
+			seqs = append(seqs, observed.Seq)
+		}
+	}
 	slices.Sort(seqs)
 	return seqs
 }
@@ -310,7 +353,11 @@ func (a *app) printStory(t *story) {
 		f.gap()
 		f.row("Attempt "+fmt.Sprint(attempt.Attempt), strings.TrimSpace(attempt.ActionType+" by action "+orDash(attempt.ActionName)))
 		f.row("Proposed", at(attempt.ProposedTime, attempt.proposer()))
+		if by := attempt.Authority; by != nil {
+			f.row("Authority", authorityText(by.Kind, by.Name, by.Root, by.BreakGlass))
+		}
 		f.row("Decided", attempt.decided())
+		f.row("Would have", attempt.WouldHave.text())
 		for _, approval := range attempt.Approvals {
 			f.row("Approved", at(&approval.Time, "by "+approval.Approver+quoted(approval.Reason)))
 		}
@@ -325,16 +372,33 @@ func (a *app) printStory(t *story) {
 			f.row("Late report", fmt.Sprintf("%s: it came after the lease was over and settles nothing (%s)", now.LateOutcome, now.LateOutcomeName))
 		}
 	}
-	if len(t.Refused) > 0 {
+	if len(t.Refused)+len(t.Observed) > 0 {
 		f.gap()
 	}
 	for _, refused := range t.Refused {
 		f.row("Refused", at(&refused.Time, fmt.Sprintf("%s of %s: %s, %s (receipt %d)", refused.ActionName, orDash(refused.Agent), refused.Result, orDash(refused.Reason), refused.Seq)))
 	}
+	for _, observed := range t.Observed {
+		f.row("Observed", at(&observed.Time, observed.text()))
+	}
 	f.flush()
 	if t.Now != nil && t.Now.State == string(v1alpha1.EffectAmbiguous) {
 		a.note("nobody knows whether it happened; find out, then run: %s", resolveCommandLine(t.Name, t.Namespace))
 	}
+}
+
+func wouldHaveOf(d receipt.Document) *storyWouldHave {
+	if d.WouldHave == nil {
+		return nil
+	}
+	return &storyWouldHave{Decision: string(d.WouldHave.Decision), Reason: d.WouldHave.Reason, BlockedReason: d.WouldHave.BlockedReason}
+}
+
+func (w *storyWouldHave) text() string {
+	if w == nil {
+		return ""
+	}
+	return wouldHaveText(w.Decision, w.Reason, w.BlockedReason)
 }
 
 // tells reports whether a receipt of the attempt names a late report already.
@@ -378,6 +442,15 @@ func (s storyAttempt) decided() string {
 	return text
 }
 
+// text says that the action was executed although the effect was not its own.
+func (o storyObserved) text() string {
+	text := fmt.Sprintf("%s of %s: executed without the effect, %s", o.ActionName, orDash(o.Agent), orDash(o.Execution))
+	if would := o.WouldHave.text(); would != "" {
+		text += "; enforce mode would have " + would
+	}
+	return text + fmt.Sprintf(" (receipt %d)", o.Seq)
+}
+
 func (e storyEvent) label() string {
 	switch e.Kind {
 	case receipt.KindResolution:
@@ -392,6 +465,9 @@ func (e storyEvent) text() string {
 	text := e.Result
 	if e.Kind == receipt.KindResolution && e.Result == string(decision.Failed) {
 		text = notExecuted
+	}
+	if e.Execution != "" {
+		text += ", " + e.Execution
 	}
 	if e.Reason != "" {
 		text += ", " + e.Reason

@@ -179,3 +179,61 @@ func TestActionsOfOneAttemptAreToldApart(t *testing.T) {
 		t.Error("a receipt that names no action begins another attempt")
 	}
 }
+
+// An observed action with the effect is an attempt of it; one without was executed all the same, and is not told as refused.
+func TestObservedActionsInAStory(t *testing.T) {
+	told := &story{Name: "e", Key: "refund:a", Attempts: []storyAttempt{}, Refused: []storyRefused{}}
+	head := receipt.Start()
+	add := func(d receipt.Document) {
+		t.Helper()
+		e, err := d.Entry(head)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := receipt.Parse(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told.add(read, e)
+		head = e.Link()
+	}
+	add(observedRefund())
+	beside := observedRefund()
+	beside.SubjectUID, beside.ActionUID, beside.ActionName, beside.EffectUID, beside.Attempt, beside.Token = "b", "b", "beside", "", 0, ""
+	beside.Execution, beside.WouldHave = decision.Committed, &receipt.WouldHave{Decision: decision.Allow, Reason: "rule[0]", BlockedReason: "in_progress"}
+	add(beside)
+	if len(told.Attempts) != 1 || len(told.Refused) != 0 || len(told.Observed) != 1 {
+		t.Fatalf("%+v", told)
+	}
+	var out bytes.Buffer
+	(&app{streams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}}).printStory(told)
+	shown := strings.Join(strings.Fields(out.String()), " ")
+	for _, want := range []string{
+		"Authority: Delegation urgent, from Grant refunds, break glass",
+		"Would have: stopped at approval_required (approve, rule[1])",
+		"Ended: 2026-03-01T12:00:00Z observed, failed, as reported by bot (receipt 1)",
+		"Observed: 2026-03-01T12:00:00Z beside of bot: executed without the effect, committed; enforce mode would have stopped at in_progress (allow, rule[0]) (receipt 2)",
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+	text, err := json.Marshal(told)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"authority":{"kind":"Delegation","name":"urgent","root":"refunds","breakGlass":true}`,
+		`"wouldHave":{"decision":"approve","reason":"rule[1]","blockedReason":"approval_required"}`,
+		`"result":"observed","execution":"failed"`,
+		`"observed":[{"seq":2,`, `"execution":"committed","wouldHave":{"decision":"allow","reason":"rule[0]","blockedReason":"in_progress"}}]`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+	told.Observed[0].Altered = true
+	if seqs := told.alteredSeqs(); !slices.Equal(seqs, []int64{2}) {
+		t.Errorf("altered are %v, want 2", seqs)
+	}
+}
