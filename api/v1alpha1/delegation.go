@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Delegation hands on a part of what its parent, a Grant or another Delegation, grants. It is judged once, when it is made,
@@ -12,6 +13,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=delegations
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 100",message="the name of a Delegation has at most 100 characters: names of its Revocations are built from it"
 // +kubebuilder:printcolumn:name="Parent",type=string,JSONPath=`.spec.parentRef.name`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.spec.subject.agent`
 // +kubebuilder:printcolumn:name="Delegator",type=string,JSONPath=`.spec.delegator.agent`
@@ -116,12 +118,17 @@ type DelegationStatus struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="receiptRef is written once"
 	ReceiptRef *ReceiptReference `json:"receiptRef,omitempty"`
+	// parentUID is the uid of the parent it was accepted under. It hangs below that one, and below no other of the same name.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	ParentUID types.UID `json:"parentUID,omitempty"`
 	// depth is how many Delegations lay between it and its Grant when it was accepted, itself included. It decides nothing.
 	// +optional
 	Depth int64 `json:"depth,omitempty"`
 	// dimension is in what it is wider than its parent, if it was refused for that.
 	// +optional
-	// +kubebuilder:validation:Enum=subject;actions;resources;constraints;environments;expiration_time
+	// +kubebuilder:validation:Enum=subject;actions;resources;constraints;environments;expires_at
 	Dimension string `json:"dimension,omitempty"`
 }
 

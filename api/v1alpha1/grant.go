@@ -102,6 +102,7 @@ type GrantTerms struct {
 	// constraints map "<argument>_<operator>" to an operand, as when does in a policy; all must hold.
 	// +optional
 	// +nullable
+	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
