@@ -69,10 +69,11 @@ check "kinds in PROJECT" "list the kinds of api/v1alpha1 in PROJECT" kinds
 check "manifests render" "fix the kustomization" render
 check "formatting" "run 'gofmt -w' on these files" formatted
 check "go vet" "fix the code" "$go" vet ./...
-vet_rules() { (cd hack/rules && "$go" vet ./...); }
-check "go vet of hack/rules" "fix the code" vet_rules
+vet_module() { (cd "$1" && "$go" vet ./...); }
+check "go vet of hack/rules" "fix the code" vet_module hack/rules
+check "go vet of hack/gitops" "fix the code" vet_module hack/gitops
 # hack/controlplane is not vetted: that would compile Kubernetes a second time, and it is fifty lines.
-for module in . hack/tools hack/controlplane hack/rules; do
+for module in . hack/tools hack/controlplane hack/rules hack/gitops; do
 	check "go.mod of $module" "run 'go mod tidy' in $module" tidy "$module"
 done
 
