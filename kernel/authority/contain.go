@@ -19,38 +19,23 @@ func Contains(parent, child Grant) (Dimension, bool) {
 
 // uncontained is the first dimension in which child is not within parent, and why, with what to do.
 func uncontained(parent, child *Grant) (Dimension, string) {
-	for _, d := range []struct {
-		dimension Dimension
-		check     func(parent, child *Grant) string
-	}{
-		{DimensionSubject, subjectOutside},
-		{DimensionActions, func(p, c *Grant) string { return patternsOutside("action", p.Actions, c.Actions) }},
-		{DimensionResources, func(p, c *Grant) string {
-			switch {
-			case len(p.Resources) == 0:
-				return ""
-			case len(c.Resources) == 0:
-				return "the parent limits resources and the delegation does not; add resources that are within the parent's"
-			}
-			return patternsOutside("resource", p.Resources, c.Resources)
-		}},
-		{DimensionConstraints, constraintsOutside},
-		{DimensionEnvironments, environmentsOutside},
-		{DimensionExpiration, func(p, c *Grant) string {
-			switch {
-			case p.Expiration == nil:
-				return ""
-			case c.Expiration == nil:
-				return "the parent expires and the delegation does not; add an expirationTime that is no later than the parent's"
-			case c.Expiration.After(*p.Expiration):
-				return "it expires later than its parent; choose an expirationTime that is no later"
-			}
-			return ""
-		}},
-	} {
-		if why := d.check(parent, child); why != "" {
-			return d.dimension, why
-		}
+	if why := subjectOutside(parent, child); why != "" {
+		return DimensionSubject, why
+	}
+	if why := patternsOutside("action", parent.Actions, child.Actions); why != "" {
+		return DimensionActions, why
+	}
+	if why := resourcesOutside(parent, child); why != "" {
+		return DimensionResources, why
+	}
+	if why := constraintsOutside(parent, child); why != "" {
+		return DimensionConstraints, why
+	}
+	if why := environmentsOutside(parent, child); why != "" {
+		return DimensionEnvironments, why
+	}
+	if why := expirationOutside(parent, child); why != "" {
+		return DimensionExpiration, why
 	}
 	return "", ""
 }
@@ -83,6 +68,16 @@ func patternsOutside(what string, parent, child []grammar.Pattern) string {
 	return ""
 }
 
+func resourcesOutside(parent, child *Grant) string {
+	switch {
+	case len(parent.Resources) == 0:
+		return ""
+	case len(child.Resources) == 0:
+		return "the parent limits resources and the delegation does not; add resources that are within the parent's"
+	}
+	return patternsOutside("resource", parent.Resources, child.Resources)
+}
+
 func constraintsOutside(parent, child *Grant) string {
 	limit, outside := parent.Constraints.Uncontained(child.Constraints)
 	if !outside {
@@ -107,6 +102,18 @@ func environmentsOutside(parent, child *Grant) string {
 		if !slices.Contains(parent.Environments, e) {
 			return fmt.Sprintf("the parent is not for the environment %s; remove it", quoted(e))
 		}
+	}
+	return ""
+}
+
+func expirationOutside(parent, child *Grant) string {
+	switch {
+	case parent.Expiration == nil:
+		return ""
+	case child.Expiration == nil:
+		return "the parent expires and the delegation does not; add an expirationTime that is no later than the parent's"
+	case child.Expiration.After(*parent.Expiration):
+		return "it expires later than its parent; choose an expirationTime that is no later"
 	}
 	return ""
 }
