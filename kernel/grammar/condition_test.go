@@ -249,3 +249,71 @@ func FuzzConditions(f *testing.F) {
 		}
 	})
 }
+
+// Containment of conditions: the same argument and the same operator, at least as strict.
+func TestConditionsContain(t *testing.T) {
+	type m = map[string]any
+	list := func(v ...any) []any { return v }
+	for name, tc := range map[string]struct {
+		parent, child m
+		want          bool
+	}{
+		"lte, the same":                         {m{"n_lte": 5}, m{"n_lte": 5}, true},
+		"lte, stricter":                         {m{"n_lte": 5}, m{"n_lte": 4}, true},
+		"lte, wider":                            {m{"n_lte": 5}, m{"n_lte": 6}, false},
+		"lt, stricter":                          {m{"n_lt": 5}, m{"n_lt": 4}, true},
+		"lt, wider":                             {m{"n_lt": 5}, m{"n_lt": 6}, false},
+		"gte, stricter":                         {m{"n_gte": 5}, m{"n_gte": 6}, true},
+		"gte, wider":                            {m{"n_gte": 5}, m{"n_gte": 4}, false},
+		"gt, stricter":                          {m{"n_gt": 5}, m{"n_gt": 6}, true},
+		"gt, wider":                             {m{"n_gt": 5}, m{"n_gt": 4}, false},
+		"eq, the same":                          {m{"n_eq": 5}, m{"n_eq": 5}, true},
+		"eq, of another type":                   {m{"n_eq": 1}, m{"n_eq": true}, false},
+		"eq, another":                           {m{"n_eq": "a"}, m{"n_eq": "b"}, false},
+		"neq, the same":                         {m{"n_neq": "a"}, m{"n_neq": "a"}, true},
+		"neq, another":                          {m{"n_neq": "a"}, m{"n_neq": "b"}, false},
+		"in, the same in another order":         {m{"n_in": list("a", "b")}, m{"n_in": list("b", "a", "a")}, true},
+		"in, fewer":                             {m{"n_in": list("a", "b")}, m{"n_in": list("b")}, true},
+		"in, none":                              {m{"n_in": list("a")}, m{"n_in": list()}, true},
+		"in, more":                              {m{"n_in": list("a")}, m{"n_in": list("a", "b")}, false},
+		"in, of another type":                   {m{"n_in": list(1)}, m{"n_in": list("1")}, false},
+		"another operator that is stricter":     {m{"n_lte": 5}, m{"n_lt": 5}, false},
+		"an equality does not stand for bounds": {m{"n_lte": 5}, m{"n_eq": 5}, false},
+		"an equality does not stand for a list": {m{"n_in": list(5)}, m{"n_eq": 5}, false},
+		"another argument":                      {m{"n_lte": 5}, m{"m_lte": 5}, false},
+		"one more":                              {m{"n_lte": 5}, m{"n_lte": 5, "m_eq": 1}, true},
+		"one less":                              {m{"n_lte": 5, "m_eq": 1}, m{"n_lte": 5}, false},
+		"two of one argument":                   {m{"n_lte": 5, "n_gte": 1}, m{"n_lte": 4, "n_gte": 2}, true},
+		"two of one argument, one wider":        {m{"n_lte": 5, "n_gte": 1}, m{"n_lte": 4, "n_gte": 0}, false},
+		"the longest operator counts":           {m{"n_gte": 5}, m{"n_gt_gte": 6}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parent, err := grammar.ParseConditions(tc.parent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			child, err := grammar.ParseConditions(tc.child)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := parent.Contains(child); got != tc.want {
+				t.Errorf("contained: %t, want %t", got, tc.want)
+			}
+			if !parent.Contains(parent) || !child.Contains(child) {
+				t.Error("conditions do not contain themselves")
+			}
+			none := grammar.Conditions{}
+			if !none.Contains(child) || child.Contains(none) || !none.Contains(none) || !none.IsZero() || child.IsZero() {
+				t.Error("what has no conditions contains all and is contained in nothing else")
+			}
+			again, err := grammar.ParseConditions(child.Canonical())
+			if err != nil || !again.Equal(child) {
+				t.Errorf("the conditions are written as %v: %v", child.Canonical(), err)
+			}
+		})
+	}
+	var zero grammar.Condition
+	if zero.Contains(zero) {
+		t.Error("the zero condition contains something")
+	}
+}

@@ -39,6 +39,17 @@ func (k PatternKind) segments(s string) []string {
 	return []string{s}
 }
 
+// cut is the first segment of s, what follows it, and whether anything does.
+func (k PatternKind) cut(s string) (first, rest string, more bool) {
+	switch k {
+	case KindAction:
+		return strings.Cut(s, ".")
+	case KindResource:
+		return strings.Cut(s, ":")
+	}
+	return s, "", false
+}
+
 // Pattern is a name, or a set of names. Segments are literal or end in one *; the last may be **, which stands for one or more
 // segments, and then all before it are literal. The zero Pattern matches nothing.
 type Pattern struct {
@@ -117,16 +128,19 @@ func (p Pattern) Match(value string) bool {
 	if p.text == "" {
 		return false
 	}
-	values := p.kind.segments(value)
-	if len(values) < len(p.segments) || p.open != (len(values) > len(p.segments)) {
-		return false
-	}
-	for i, s := range p.segments {
-		if values[i] != s.literal && !(s.wild && strings.HasPrefix(values[i], s.literal)) {
+	// Grants are matched by the thousand, so the value is cut as it is read.
+	rest, more := value, true
+	for _, s := range p.segments {
+		if !more {
+			return false
+		}
+		var one string
+		one, rest, more = p.kind.cut(rest)
+		if one != s.literal && !(s.wild && strings.HasPrefix(one, s.literal)) {
 			return false
 		}
 	}
-	return true
+	return p.open == more
 }
 
 // Contains reports whether every name that child matches is matched by p as well. What cannot be shown segment by segment

@@ -117,6 +117,21 @@ func TestParsePatternRefuses(t *testing.T) {
 	}
 }
 
+func TestLiteral(t *testing.T) {
+	for text, want := range map[string]bool{"a": true, "a.b": true, "a*": false, "a.*": false, "a*.b": false, "a.**": false, "**": false} {
+		p, err := grammar.ParsePattern(grammar.KindAction, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Literal() != want {
+			t.Errorf("%q is literal: %t", text, !want)
+		}
+	}
+	if (grammar.Pattern{}).Literal() {
+		t.Error("the zero pattern is literal")
+	}
+}
+
 func TestKindsAreNotContainedInOneAnother(t *testing.T) {
 	a, err := grammar.ParsePattern(grammar.KindAction, "**")
 	if err != nil {
