@@ -38,9 +38,9 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		For(&v1alpha1.Action{}).
 		// An Action that finishes leaves the cache; whoever waits for its effect looks again.
 		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(r.waitingForSameEffect)).
-		Watches(&v1alpha1.Approval{}, handler.EnqueueRequestsFromMapFunc(actionOf)).
-		Watches(&v1alpha1.Claim{}, handler.EnqueueRequestsFromMapFunc(actionOf)).
-		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(actionOf)).
+		Watches(&v1alpha1.Approval{}, handler.EnqueueRequestsFromMapFunc(actionOf), statementsTell).
+		Watches(&v1alpha1.Claim{}, handler.EnqueueRequestsFromMapFunc(actionOf), statementsTell).
+		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(actionOf), statementsTell).
 		Watches(&v1alpha1.Effect{}, handler.EnqueueRequestsFromMapFunc(r.actionsOfEffect)).
 		// A resolution that is receipted, which its verdict says, lets the next attempt go on.
 		Watches(&v1alpha1.Resolution{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
@@ -48,6 +48,10 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		})).
 		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Settings{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		Watches(&v1alpha1.Grant{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		// A Delegation counts from when its status says so.
+		Watches(&v1alpha1.Delegation{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		Watches(&v1alpha1.Revocation{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(ledgerTurns)).
 		// Its environment is part of every hash, and its end ends everything.
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
@@ -55,6 +59,13 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		WithOptions(options).
 		Complete(r)
 }
+
+// statementsTell lets through what is said from now on. What was said before a start is in the caches when the first pass
+// reads them, and everything unfinished has a pass then; of what was said about finished Actions there is nothing to do.
+var statementsTell = builder.WithPredicates(predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
+	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() },
+})
 
 // actionOf is the Action a statement names.
 func actionOf(_ context.Context, o client.Object) []reconcile.Request {
@@ -142,7 +153,7 @@ func (r *effectReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		})).
 		// A holder that ended, or is gone, leaves an orphan.
 		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(r.effectsOfAction)).
-		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(r.heldBy)).
+		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(r.heldBy), statementsTell).
 		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unsettled), builder.WithPredicates(ledgerTurns)).
 		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unsettled))).
 		WithOptions(options).

@@ -34,6 +34,9 @@ const (
 var decisionKinds = []schema.GroupVersionKind{
 	v1alpha1.GroupVersion.WithKind("ActionPolicy"),
 	v1alpha1.GroupVersion.WithKind("Settings"),
+	v1alpha1.GroupVersion.WithKind("Grant"),
+	v1alpha1.GroupVersion.WithKind("Delegation"),
+	v1alpha1.GroupVersion.WithKind("Revocation"),
 	corev1.SchemeGroupVersion.WithKind("Namespace"),
 	// What says who made a statement. A watch of these that stalls would hide that they are gone.
 	admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"),
@@ -206,7 +209,7 @@ func (f *freshness) Hold() *flow.Hold {
 	if !f.equal.IsZero() {
 		since = f.equal.Add(freshnessTrust)
 	}
-	return &flow.Hold{Reason: decision.CachesStale, Since: since, Message: "The operator cannot prove that what it knows of policies, settings and namespaces is what the apiserver holds. Nothing is decided until it can; its log says what differs."}
+	return &flow.Hold{Reason: decision.CachesStale, Since: since, Message: "The operator cannot prove that what it knows of policies, grants, settings and namespaces is what the apiserver holds. Nothing is decided until it can; its log says what differs."}
 }
 
 // Age is how long ago the last equal round began; before the first, how long ago the process did.

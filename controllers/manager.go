@@ -164,7 +164,8 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 
 	everything := make(chan event.GenericEvent, 1024)
 	everyEffect := make(chan event.GenericEvent, 1024)
-	all := &broadcast{client: mgr.GetClient(), to: []chan<- event.GenericEvent{everything, everyEffect}, again: make(chan struct{}, 1)}
+	everyDelegation, everyRevocation := make(chan event.GenericEvent, 1024), make(chan event.GenericEvent, 1024)
+	all := &broadcast{client: mgr.GetClient(), to: []chan<- event.GenericEvent{everything, everyEffect, everyDelegation, everyRevocation}, again: make(chan struct{}, 1)}
 
 	admitted, err := newAdmissionGuard()
 	if err != nil {
@@ -175,7 +176,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 	keep := newRetention()
 	w := &worlds{
 		cache: mgr.GetCache(), reader: reader, writer: mgr.GetClient(), clock: o.Clock, clusterID: string(kubeSystem.UID),
-		admission: admitted, guards: []guard{skew, fresh}, retain: keep.Add, policies: policies, chains: map[string]*openChain{},
+		admission: admitted, guards: []guard{skew, fresh}, retain: keep.Add, policies: policies, authority: newAuthorityCache(mgr.GetCache()), chains: map[string]*openChain{},
 	}
 	checkpoints := newCheckpointer(w)
 	p := &passes{
@@ -218,13 +219,13 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 			return err
 		}
 	}
-	if err := setup(mgr, o, p, policies, admitted, w, all, everything, everyEffect); err != nil {
+	if err := setup(mgr, o, p, policies, admitted, w, all, everything, everyEffect, everyDelegation, everyRevocation); err != nil {
 		return err
 	}
 	return probes(mgr, o, admitted, fresh)
 }
 
-func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard *admissionGuard, w *worlds, all *broadcast, everything, everyEffect <-chan event.GenericEvent) error {
+func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard *admissionGuard, w *worlds, all *broadcast, everything, everyEffect, everyDelegation, everyRevocation <-chan event.GenericEvent) error {
 	c, reader := mgr.GetClient(), mgr.GetAPIReader()
 	workers := func(n int) controller.Options {
 		// After an outage of the apiserver everybody waits for this to look again.
@@ -240,6 +241,9 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: policies}).setup(mgr, one),
 		(&chainOpener{worlds: w, changed: all.Tell}).setup(mgr, few),
 		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: policies, worlds: w}).setup(mgr, few),
+		(&grantReconciler{client: c, clock: o.Clock}).setup(mgr, one),
+		(&delegationReconciler{client: c, clock: o.Clock, worlds: w}).setup(mgr, few, everyDelegation),
+		(&revocationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, everyRevocation),
 		(&settingsReconciler{client: c, clock: o.Clock, retained: all.retained}).setup(mgr, one),
 		(&acceptanceReconciler{client: c, reader: reader, clock: o.Clock, worlds: w, changed: all.Tell}).setup(mgr, one),
 	} {
@@ -381,6 +385,12 @@ func listOf(kind schema.GroupVersionKind) client.ObjectList {
 		return &v1alpha1.ActionPolicyList{}
 	case "Settings":
 		return &v1alpha1.SettingsList{}
+	case "Grant":
+		return &v1alpha1.GrantList{}
+	case "Delegation":
+		return &v1alpha1.DelegationList{}
+	case "Revocation":
+		return &v1alpha1.RevocationList{}
 	case "ValidatingAdmissionPolicy":
 		return &admissionregistrationv1.ValidatingAdmissionPolicyList{}
 	case "ValidatingAdmissionPolicyBinding":

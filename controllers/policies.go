@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/policy"
@@ -61,11 +62,11 @@ func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, e
 	return set, nil
 }
 
-// inForce reports whether a policy or settings that are there decide: settings until they are gone, a policy until somebody
-// deletes it, whatever finalizer it waits for.
+// inForce reports whether a policy, a grant or settings that are there decide: settings until they are gone, the others until
+// somebody deletes them, whatever finalizer they wait for.
 func inForce(o client.Object) bool {
-	_, policy := o.(*v1alpha1.ActionPolicy)
-	return !policy || o.GetDeletionTimestamp() == nil
+	_, settings := o.(*v1alpha1.Settings)
+	return settings || o.GetDeletionTimestamp() == nil
 }
 
 // madeSet is a set, and what it was made of. hash is that of the set with limits and environment.
@@ -75,25 +76,30 @@ type madeSet struct {
 
 	limits      flow.Limits
 	environment string
+	authority   *authority.Set // nil: none is required
 	hash        string
 }
 
 // hash of everything that decides in a namespace, computed once for what it is made of.
-func (c *policyCache) hash(namespace string, set *policy.Set, limits flow.Limits, environment string) (string, error) {
+func (c *policyCache) hash(world flow.World) (string, error) {
+	required := world.Authority
+	if !world.Required {
+		required = nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, ok := c.sets[namespace]
-	ours := ok && known.set == set
-	if ours && known.hash != "" && known.limits == limits && known.environment == environment {
+	known, ok := c.sets[world.Namespace]
+	ours := ok && known.set == world.Policies
+	if ours && known.hash != "" && known.limits == world.Limits && known.environment == world.Environment && known.authority == required {
 		return known.hash, nil
 	}
-	hash, err := flow.RulesHash(set, limits, environment)
+	hash, err := flow.RulesHash(world)
 	if err != nil {
-		return "", fmt.Errorf("hash the rules of namespace %s: %w", namespace, err)
+		return "", fmt.Errorf("hash the rules of namespace %s: %w", world.Namespace, err)
 	}
 	if ours {
-		known.limits, known.environment, known.hash = limits, environment, hash
-		c.sets[namespace] = known
+		known.limits, known.environment, known.authority, known.hash = world.Limits, world.Environment, required, hash
+		c.sets[world.Namespace] = known
 	}
 	return hash, nil
 }

@@ -33,34 +33,38 @@ const recordRetry = 5 * time.Second
 
 // appendEvent appends an event, unless it is in the chain after floor already. floor is a seq that it is certainly not at or
 // before. still is asked after each fold and before the append that rests on it: whatever it answers then is true of a time
-// at which the folded chain was all there was. If it answers no, the event is not appended and the error is errAgain.
-func (w *worlds) appendEvent(ctx context.Context, o *openChain, document receipt.Document, floor int64, still func(context.Context) (bool, error)) (receipt.Link, error) {
+// at which the folded chain was all there was. If it answers no, the event is not appended and the error is errAgain. The
+// document is the one that is in the chain, whoever wrote it.
+func (w *worlds) appendEvent(ctx context.Context, o *openChain, document receipt.Document, floor int64, still func(context.Context) (bool, error)) (receipt.Link, receipt.Document, error) {
 	for range maxSteps {
 		chain := o.usable()
 		if chain == nil {
-			return receipt.Link{}, errAgain
+			return receipt.Link{}, document, errAgain
 		}
 		head, found, at, err := chain.Find(ctx, document.Identity(), floor)
-		if err != nil || found != nil {
-			return at, err
+		if err != nil {
+			return at, document, err
+		}
+		if found != nil {
+			return at, *found, nil
 		}
 		if yes, err := still(ctx); err != nil || !yes {
-			return receipt.Link{}, errors.Join(err, errAgain)
+			return receipt.Link{}, document, errors.Join(err, errAgain)
 		}
 		w.crash("before event")
-		at, _, err = w.append(ctx, document.Namespace, chain, head, document, time.Time{})
+		at, written, err := w.append(ctx, document.Namespace, chain, head, document, time.Time{})
 		w.crash("after event")
 		if !errors.Is(err, ledger.ErrTaken) {
-			return at, err
+			return at, written, err
 		}
 	}
-	return receipt.Link{}, errAgain
+	return receipt.Link{}, document, errAgain
 }
 
 // always is still true.
 func always(context.Context) (bool, error) { return true, nil }
 
-// rulesRecorder puts on record by what is decided in a namespace: each generation of a policy and of the settings that is in
+// rulesRecorder puts on record by what is decided in a namespace: each generation of a policy, of a grant and of the settings that is in
 // force, and that one is gone.
 type rulesRecorder struct {
 	client   client.Client
@@ -118,7 +122,7 @@ func (r *rulesRecorder) putOnRecord(ctx context.Context, world flow.World, open 
 		}
 		// What the chain says up to its head is known. If we die after this, whoever folds the chain learns of it. One that
 		// has to wait, for a cache that lags, is no reason for the others to.
-		if _, e := r.worlds.appendEvent(ctx, open, document, head.Seq, still); e != nil {
+		if _, _, e := r.worlds.appendEvent(ctx, open, document, head.Seq, still); e != nil {
 			err = errors.Join(err, e)
 		}
 	}
@@ -140,6 +144,15 @@ func (r *rulesRecorder) present(ctx context.Context, namespace string) ([]flow.R
 		source := r.policies.parse(o).source
 		present = append(present, flow.RulesObject{Kind: flow.PolicyRules, Name: o.Name, UID: string(o.UID), Generation: o.Generation, Hash: source.RulesHash, Version: source.Version})
 	}
+	grants := &v1alpha1.GrantList{}
+	if err := r.client.List(ctx, grants, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("read grants: %w", err)
+	}
+	for i := range grants.Items {
+		if o := &grants.Items[i]; inForce(o) {
+			present = append(present, flow.RulesObject{Kind: flow.GrantRules, Name: o.Name, UID: string(o.UID), Generation: o.Generation})
+		}
+	}
 	settings := &v1alpha1.Settings{}
 	err := r.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1alpha1.SettingsName}, settings)
 	switch {
@@ -157,6 +170,8 @@ func (r *rulesRecorder) there(ctx context.Context, namespace string, document re
 	switch timeline.Type(document.Event) {
 	case timeline.SettingsInForce, timeline.SettingsRemoved:
 		o = &v1alpha1.Settings{}
+	case timeline.GrantInForce, timeline.GrantRemoved:
+		o = &v1alpha1.Grant{}
 	}
 	name := document.Data["name"]
 	err := r.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, o)
@@ -232,6 +247,7 @@ func (r *rulesRecorder) setup(mgr ctrl.Manager, options controller.Options) erro
 	return ctrl.NewControllerManagedBy(mgr).Named("rules").
 		Watches(&v1alpha1.ActionPolicy{}, namespaceOf, changed).
 		Watches(&v1alpha1.Settings{}, namespaceOf, changed).
+		Watches(&v1alpha1.Grant{}, namespaceOf, changed).
 		Watches(&v1alpha1.Ledger{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ledgerTurns)).
 		WithOptions(options).
 		Complete(r)
@@ -261,7 +277,7 @@ func (r *skewRecorder) Start(ctx context.Context) error {
 				if floor < 0 {
 					floor = world.VerifiedSeq
 				}
-				_, err = r.worlds.appendEvent(ctx, open, flow.SkewDocument(flow.Snapshot{Now: skew.Measured, World: world}, skew), floor, always)
+				_, _, err = r.worlds.appendEvent(ctx, open, flow.SkewDocument(flow.Snapshot{Now: skew.Measured, World: world}, skew), floor, always)
 			}
 			if err == nil {
 				break

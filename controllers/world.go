@@ -44,6 +44,7 @@ type worlds struct {
 	retain    func(*v1alpha1.Action)
 	recreate  func(ctx context.Context, key types.NamespacedName, effectKey string) error
 	policies  *policyCache
+	authority *authorityCache
 	// appended is called after each append, observer hears of every write.
 	appended func(namespace string)
 	observer observe.Observer
@@ -114,8 +115,12 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 		AdmissionSince: w.admission.Since(),
 		Limits:         limits(settings),
 		Policies:       set,
+		Required:       settings.Spec.Authority != nil && *settings.Spec.Authority == v1alpha1.AuthorityRequired,
 	}
-	if world.RulesHash, err = w.policies.hash(name, set, world.Limits, world.Environment); err != nil {
+	if world.Authority, err = w.authority.set(ctx, name, maxDepth(settings), world.AdmissionSince); err != nil {
+		return flow.World{}, nil, err
+	}
+	if world.RulesHash, err = w.policies.hash(world); err != nil {
 		return flow.World{}, nil, err
 	}
 	open.mu.Lock()
@@ -158,6 +163,13 @@ func environment(ns *corev1.Namespace) string {
 		return e
 	}
 	return v1alpha1.DefaultEnvironment
+}
+
+func maxDepth(s *v1alpha1.Settings) int {
+	if d := s.Spec.MaxDelegationDepth; d != nil {
+		return int(*d)
+	}
+	return v1alpha1.DefaultMaxDelegationDepth
 }
 
 func limits(s *v1alpha1.Settings) flow.Limits {
@@ -515,7 +527,7 @@ func (w *worlds) audited(ctx context.Context, ns *corev1.Namespace, o *openChain
 		// Put on record before the Ledger says that it is over: if we die in between, the next audit reads it. It was not
 		// among what this one read, so it is not at or before the last of that.
 		snapshot := flow.Snapshot{Now: w.clock.Now(), World: flow.World{ClusterID: w.clusterID, Namespace: namespace, NamespaceUID: string(ns.UID), Epoch: s.Epoch}}
-		_, err := w.appendEvent(ctx, o, flow.GapDocument(snapshot, since, s.AdmissionSince.Time, w.admission.Noticed()), last, always)
+		_, _, err := w.appendEvent(ctx, o, flow.GapDocument(snapshot, since, s.AdmissionSince.Time, w.admission.Noticed()), last, always)
 		switch {
 		case errors.Is(err, ledger.ErrBroken):
 			return nil, w.broken(ctx, namespace, o, err)

@@ -300,6 +300,10 @@ type AuthorityReference struct {
 	// name of it.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// root is the name of the Grant that its chain begins at: of a Grant, its own.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Root string `json:"root,omitempty"`
 	// breakGlass says that it rests on a BreakGlass grant that was opened for an emergency.
 	// +optional
 	BreakGlass bool `json:"breakGlass,omitempty"`

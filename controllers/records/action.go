@@ -13,6 +13,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
@@ -99,6 +100,9 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 	if p := s.PolicyRef; p != nil {
 		out.Policy = &policy.Ref{Name: p.Name, Generation: p.Generation, RulesHash: p.RulesHash, Version: p.Version}
 	}
+	if by := s.Authority; by != nil {
+		out.Authority = &flow.Authority{Ref: authority.Ref{Kind: authority.Kind(by.Kind), Name: by.Name}, Root: by.Root, BreakGlass: by.BreakGlass}
+	}
 	if e := s.Effect; e != nil {
 		out.Effect = &flow.EffectRef{Name: e.Name, Key: e.Key, Attempt: e.Attempt}
 	}
@@ -160,6 +164,9 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 	}
 	if p := s.Policy; p != nil {
 		n.PolicyRef = &v1alpha1.PolicyReference{Name: p.Name, Generation: p.Generation, RulesHash: p.RulesHash, Version: p.Version}
+	}
+	if by := s.Authority; by != nil {
+		n.Authority = &v1alpha1.AuthorityReference{Kind: v1alpha1.ParentKind(by.Kind), Name: by.Name, Root: by.Root, BreakGlass: by.BreakGlass}
 	}
 	if e := s.Effect; e != nil {
 		n.Effect = &v1alpha1.ActionEffect{Name: e.Name, Key: e.Key, Attempt: e.Attempt}

@@ -100,7 +100,7 @@ func newExplorer(scenario Scenario, options Options) (*explorer, error) {
 		if err != nil {
 			return nil, err
 		}
-		hash, err := flow.RulesHash(parsed.set, x.limits(), "production")
+		hash, err := flow.RulesHash(flow.World{Policies: parsed.set, Limits: x.limits(), Environment: "production"})
 		if err != nil {
 			return nil, err
 		}

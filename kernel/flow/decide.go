@@ -11,6 +11,7 @@ import (
 
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
@@ -31,6 +32,7 @@ type pass struct {
 	Snapshot
 	a          *Action
 	evaluation policy.Evaluation
+	authority  *authority.Result // nil: nothing is required
 	mode       Mode
 	required   int // people; 0: nobody is asked
 	question   approval.Question
@@ -116,6 +118,8 @@ func (p *pass) evaluate() Step {
 		return p.end(Denied, decision.ResourceError, fmt.Sprintf("The resource of this action cannot be computed: %v. Give the missing argument, or correct the policy's resource template.", err))
 	}
 	p.evaluation = evaluation
+	p.authorised(&p.evaluation)
+	evaluation = p.evaluation
 	if key := evaluation.EffectKey; key != nil && p.Effect.Presence != Unread {
 		if p.Effect = p.Effect.named(action.EffectName(*key)); p.Effect.Presence == Unread {
 			p.Holder = ActionRead{}
@@ -136,6 +140,27 @@ func (p *pass) evaluate() Step {
 		return p.end(Denied, decision.PolicyInvalid, fmt.Sprintf("The policy answered %q, which is no decision. Correct the policy.", evaluation.Decision))
 	}
 	return nil
+}
+
+// authorised asks the grants and delegations, where they are required. What cannot be computed is denied before; where they
+// refuse, policy counts for nothing: no answer of it is told to somebody who may not ask.
+func (p *pass) authorised(e *policy.Evaluation) {
+	if !p.World.Required || e.Reason == decision.ArgumentsTooLarge || e.Reason == decision.EffectKeyError {
+		return
+	}
+	result := p.World.Authority.Evaluate(e.Proposal, p.Now)
+	p.authority = &result
+	if !result.Passed {
+		e.Decision, e.Reason, e.Message, e.Policy = decision.Deny, result.Reason, result.Message, nil
+	}
+}
+
+// authorityOf is what the action's status says of it.
+func authorityOf(r *authority.Result) *Authority {
+	if r == nil || !r.Passed {
+		return nil
+	}
+	return &Authority{Ref: r.Ref, Root: r.Root.Name, BreakGlass: r.BreakGlass}
 }
 
 // proposal reads what is stored; it gives a reason where that cannot be hashed.
@@ -261,7 +286,15 @@ func (p *pass) approved() Step {
 	status.Ask = &ask
 	status.ClaimableTime, status.ClaimExpiration = nil, nil
 	status.Message = p.waitingForPeople(ask.Counted)
-	return p.write(status, WhyWait, Wait{Until: a.Ask.Expiration.Add(time.Millisecond), Why: "approval"})
+	return p.write(status, WhyWait, p.waits(a.Ask.Expiration, "approval"))
+}
+
+// waits until that time is over, or what lets the principal propose is: nobody is asked for what nobody may do any more.
+func (p *pass) waits(until time.Time, why string) Wait {
+	if r := p.authority; r != nil && r.Until != nil && r.Until.Before(until) {
+		until = *r.Until
+	}
+	return Wait{Until: until.Add(time.Millisecond), Why: why}
 }
 
 // pin writes what people are asked. It is written once: nobody can say yes to something that changes afterwards.
@@ -317,7 +350,7 @@ func (p *pass) claimed() Step {
 	status := p.decided(Claimable)
 	p.counted(&status)
 	status.Message = p.waitingForClaim()
-	return p.write(status, WhyWait, Wait{Until: a.ClaimExpiration.Add(time.Millisecond), Why: "claim"})
+	return p.write(status, WhyWait, p.waits(*a.ClaimExpiration, "claim"))
 }
 
 func (p *pass) waitingForClaim() string {
@@ -367,6 +400,7 @@ func (p *pass) decided(state State) Status {
 	status.State, status.Reason, status.Message = state, "", ""
 	status.Hash, status.Decision, status.DecisionReason, status.Policy = e.Hash, e.Decision, e.Reason, e.Policy
 	status.Resource, status.Environment, status.RulesHash = e.Proposal.Resource, e.Proposal.Environment, p.World.RulesHash
+	status.Authority = authorityOf(p.authority)
 	status.Effect = p.effectRef()
 	return status
 }
@@ -450,5 +484,5 @@ func (p *pass) writes(status Status, why string) WriteAction {
 		seq := p.World.VerifiedSeq
 		status.FirstSeq = &seq
 	}
-	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: status, Why: why, tally: p.tally}
+	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: status, Why: why, tally: p.tally, authority: p.authority}
 }

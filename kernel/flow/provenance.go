@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/kernel/canonical"
-	"ctrlrun.dev/operator/kernel/policy"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
 )
@@ -19,20 +18,27 @@ const rulesSchema = "ctrlrun.rules/v1"
 // RulesHash is the hash of everything that decides in a namespace: what its policies say together, its settings with their
 // defaults written out, and its environment. The names of policies, their versions, comments and the order of keys are no
 // part of it: two namespaces with the same hash decide the same.
-func RulesHash(set *policy.Set, limits Limits, environment string) (string, error) {
-	actions, refused := set.Rules()
-	return canonical.Hash(map[string]any{
+//
+// Grants count where authority is required. Delegations do not: each is a statement with a receipt of its own.
+func RulesHash(w World) (string, error) {
+	actions, refused := w.Policies.Rules()
+	rules := map[string]any{
 		"schema":      rulesSchema,
-		"environment": environment,
+		"environment": w.Environment,
 		"actions":     actions,
 		"refused":     refused,
 		"settings": map[string]any{
 			"mode":                 "enforce",
 			"authority":            "not_required",
-			"approval_ttl_seconds": seconds(limits.ApprovalTTL),
-			"max_lease_seconds":    seconds(limits.MaxLease),
+			"approval_ttl_seconds": seconds(w.Limits.ApprovalTTL),
+			"max_lease_seconds":    seconds(w.Limits.MaxLease),
 		},
-	})
+	}
+	if w.Required {
+		rules["settings"].(map[string]any)["authority"] = "required"
+		rules["authority"] = w.Authority.Rules()
+	}
+	return canonical.Hash(rules)
 }
 
 func seconds(d time.Duration) *big.Int { return big.NewInt(int64(d / time.Second)) }
@@ -44,6 +50,7 @@ type RulesKind string
 const (
 	PolicyRules   RulesKind = "policy"
 	SettingsRules RulesKind = "settings"
+	GrantRules    RulesKind = "grant"
 )
 
 // RulesObject is an object that decides, as it is in force now.
@@ -74,7 +81,9 @@ func (r RulesOnRecord) Add(d receipt.Document) bool {
 		told.Kind = PolicyRules
 	case timeline.SettingsInForce:
 		told.Kind = SettingsRules
-	case timeline.PolicyRemoved, timeline.SettingsRemoved:
+	case timeline.GrantInForce:
+		told.Kind = GrantRules
+	case timeline.PolicyRemoved, timeline.SettingsRemoved, timeline.GrantRemoved:
 		delete(r, d.SubjectUID)
 		return true
 	default:
@@ -101,7 +110,7 @@ func RulesDue(s Snapshot, told RulesOnRecord, present []RulesObject) []receipt.D
 			continue
 		}
 		d := base(s, receipt.KindEvent, o.UID, o.Generation)
-		d.Event = string(map[RulesKind]timeline.Type{PolicyRules: timeline.PolicyInForce, SettingsRules: timeline.SettingsInForce}[o.Kind])
+		d.Event = string(map[RulesKind]timeline.Type{PolicyRules: timeline.PolicyInForce, SettingsRules: timeline.SettingsInForce, GrantRules: timeline.GrantInForce}[o.Kind])
 		d.Data = filled(map[string]string{
 			"name": o.Name, "generation": strconv.FormatInt(o.Generation, 10), "version": o.Version, "policy_hash": o.Hash, "rules_hash": s.World.RulesHash,
 		})
@@ -113,7 +122,7 @@ func RulesDue(s Snapshot, told RulesOnRecord, present []RulesObject) []receipt.D
 			continue
 		}
 		d := base(s, receipt.KindEvent, uid, 0)
-		d.Event = string(map[RulesKind]timeline.Type{PolicyRules: timeline.PolicyRemoved, SettingsRules: timeline.SettingsRemoved}[t.Kind])
+		d.Event = string(map[RulesKind]timeline.Type{PolicyRules: timeline.PolicyRemoved, SettingsRules: timeline.SettingsRemoved, GrantRules: timeline.GrantRemoved}[t.Kind])
 		d.Data = filled(map[string]string{"name": t.Name, "rules_hash": s.World.RulesHash})
 		due = append(due, d)
 	}

@@ -33,7 +33,7 @@ func TestRulesHash(t *testing.T) {
 	limits := flow.Limits{ApprovalTTL: time.Minute, MaxLease: time.Hour, FinishedTTL: time.Hour}
 	hash := func(limits flow.Limits, environment string, sources ...policy.Source) string {
 		t.Helper()
-		h, err := flow.RulesHash(policy.NewSet(sources), limits, environment)
+		h, err := flow.RulesHash(flow.World{Policies: policy.NewSet(sources), Limits: limits, Environment: environment})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -324,6 +324,9 @@ func document(s Snapshot, end ending) receipt.Document {
 	if p := a.Policy; p != nil && p.RulesHash != "" {
 		d.Policy = &receipt.Policy{Name: p.Name, Version: p.Version, Generation: p.Generation, RulesHash: p.RulesHash}
 	}
+	if by := a.Authority; by != nil {
+		d.Authority = &receipt.Authority{Kind: string(by.Kind), Name: by.Name, Root: by.Root, BreakGlass: by.BreakGlass}
+	}
 	if e := a.Effect; e != nil {
 		d.EffectName, d.EffectKey, d.Attempt = e.Name, e.Key, e.Attempt
 		if e.Attempt > 0 && s.Effect.Record != nil {

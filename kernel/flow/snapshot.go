@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/policy"
@@ -75,6 +76,8 @@ type Status struct {
 	Resource       *string // that was hashed
 	Environment    string
 	Policy         *policy.Ref
+	// Authority is what lets its principal propose it; nil: nothing is required, or nothing does.
+	Authority *Authority
 	// RulesHash is of everything that decides in the namespace, as it was at the decision.
 	RulesHash       string
 	Effect          *EffectRef
@@ -88,6 +91,13 @@ type Status struct {
 	Resolved *Resolved
 	// Timeline is what happened to it, for people. Next writes it; nothing is decided by it.
 	Timeline []timeline.Event
+}
+
+// Authority names the grant or delegation by which an action was proposed, and the grant its chain begins at.
+type Authority struct {
+	authority.Ref
+	Root       string
+	BreakGlass bool
 }
 
 // EffectRef is the effect an action wants to cause, and the attempt it was admitted for.
@@ -285,7 +295,10 @@ type World struct {
 	AdmissionSince time.Time
 	Limits         Limits
 	Policies       *policy.Set
-	// RulesHash is of everything that decides here: Policies, Limits and Environment.
+	// Authority holds the grants and delegations. Where Required is false they decide nothing.
+	Authority *authority.Set
+	Required  bool
+	// RulesHash is of everything that decides here: Policies, Authority, Limits and Environment.
 	RulesHash string
 	// Accepted is the head a person accepted when the present epoch began, and when; the zero value: the chain was never
 	// broken.

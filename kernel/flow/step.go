@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
@@ -60,6 +61,8 @@ type WriteAction struct {
 	Why string
 	// tally is what people had said when it was decided to write.
 	tally approval.Tally
+	// authority is what the grants and delegations said; nil: they were not asked.
+	authority *authority.Result
 }
 
 // WriteEffect creates the record, or replaces its status guarded by the version that was read.

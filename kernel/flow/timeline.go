@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
@@ -19,9 +20,10 @@ func told(s Snapshot, w WriteAction) []timeline.Event {
 	if before == nil {
 		return w.Status.Timeline
 	}
-	t := telling{s: s, before: before, after: w.Status, tally: w.tally}
+	t := telling{s: s, before: before, after: w.Status, tally: w.tally, authority: w.authority}
 	t.proposed()
 	t.held()
+	t.authorised()
 	t.evaluated()
 	t.people()
 	t.claimable()
@@ -52,7 +54,9 @@ type telling struct {
 	before *Action
 	after  Status
 	tally  approval.Tally
-	events []timeline.Event
+	// authority is what the grants and delegations said.
+	authority *authority.Result
+	events    []timeline.Event
 }
 
 func (t *telling) add(kind timeline.Type, data map[string]string) {
@@ -76,11 +80,49 @@ func (t *telling) held() {
 	}
 }
 
+// authorised tells by what the action may be proposed, when that is another one than before, or why it may not.
+func (t *telling) authorised() {
+	r := t.authority
+	if r == nil || t.after.Hash == "" {
+		return
+	}
+	if !r.Passed {
+		if t.after.Reason == r.Reason {
+			t.add(timeline.AuthorityDenied, authorityData(r))
+		}
+		return
+	}
+	if was, now := t.before.Status.Authority, t.after.Authority; now != nil && (was == nil || *was != *now) {
+		t.add(timeline.AuthorityResolved, authorityData(r))
+	}
+}
+
+// authorityData is what is told of an answer of the grants and delegations.
+func authorityData(r *authority.Result) map[string]string {
+	data := map[string]string{
+		"reason": string(r.Reason), "dimension": string(r.Dimension),
+		"missing_parent": r.MissingParent.String(), "expired_parent": r.ExpiredParent.String(), "cycle_at": r.CycleAt.String(),
+	}
+	switch {
+	case r.Ref.Kind == authority.KindDelegation:
+		data["delegation"], data["grant"], data["depth"] = r.Ref.Name, r.Root.Name, strconv.Itoa(r.Depth)
+	case !r.Ref.IsZero():
+		data["grant"] = r.Ref.Name
+	}
+	if r.DepthExceeded {
+		data["depth_exceeded"] = "true"
+	}
+	if r.BreakGlass {
+		data["break_glass"] = "true"
+	}
+	return filled(data)
+}
+
 // evaluated tells of each answer of the policies that is another one than before. What is denied before it can be hashed was
 // not shown to them.
 func (t *telling) evaluated() {
 	a, b := t.before.Status, t.after
-	if b.Hash == "" || b.Decision == "" || (a.Decision == b.Decision && a.DecisionReason == b.DecisionReason) {
+	if b.Hash == "" || b.Decision == "" || b.DecisionReason.OfAuthority() || (a.Decision == b.Decision && a.DecisionReason == b.DecisionReason) {
 		return
 	}
 	t.add(timeline.PolicyEvaluated, map[string]string{"decision": string(b.Decision), "reason": string(b.DecisionReason), "rules_hash": b.RulesHash})

@@ -1,0 +1,375 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/controllers/ledger"
+	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/authority"
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/kernel/receipt"
+)
+
+// authorityCache unites the grants, delegations and revocations of a namespace, once for what they are.
+type authorityCache struct {
+	cache client.Reader
+	seed  maphash.Seed
+
+	mu   sync.Mutex
+	sets map[string]madeAuthority // by namespace
+}
+
+type madeAuthority struct {
+	of    uint64
+	count int
+	depth int
+	since time.Time
+	set   *authority.Set
+}
+
+func newAuthorityCache(cache client.Reader) *authorityCache {
+	return &authorityCache{cache: cache, seed: maphash.MakeSeed(), sets: map[string]madeAuthority{}}
+}
+
+// set is what the cache holds now. A delegation counts only if it was made after since: a status of before may be forged. A
+// revocation counts whenever it was made, and before its verdict: it can only take away.
+func (c *authorityCache) set(ctx context.Context, namespace string, depth int, since time.Time) (*authority.Set, error) {
+	grants, delegations, revocations := &v1alpha1.GrantList{}, &v1alpha1.DelegationList{}, &v1alpha1.RevocationList{}
+	for _, list := range []client.ObjectList{grants, delegations, revocations} {
+		// Shared with the cache: read, never written.
+		if err := c.cache.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("read authority: %w", err)
+		}
+	}
+	made := madeAuthority{depth: depth, since: since}
+	note := func(o client.Object) {
+		// The order of a list is any; the sum of what was hashed is not.
+		made.of += maphash.String(c.seed, string(o.GetUID())+"/"+o.GetResourceVersion())
+		made.count++
+	}
+	for i := range grants.Items {
+		note(&grants.Items[i])
+	}
+	for i := range delegations.Items {
+		note(&delegations.Items[i])
+	}
+	for i := range revocations.Items {
+		note(&revocations.Items[i])
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.sets[namespace]; ok && known.of == made.of && known.count == made.count && known.depth == depth && known.since.Equal(since) {
+		return known.set, nil
+	}
+	documents := authority.Documents{MaxDepth: depth}
+	for i := range grants.Items {
+		if o := &grants.Items[i]; inForce(o) {
+			g, _ := records.Grant(o)
+			documents.Grants = append(documents.Grants, g)
+		}
+	}
+	for i := range delegations.Items {
+		documents.Delegations = append(documents.Delegations, records.Delegation(&delegations.Items[i], since))
+	}
+	for i := range revocations.Items {
+		documents.Revocations = append(documents.Revocations, records.Revocation(&revocations.Items[i]))
+	}
+	made.set = authority.NewSet(documents)
+	c.sets[namespace] = made
+	return made.set, nil
+}
+
+// grantReconciler says of each Grant whether it is valid, and whether it is over. What decides is the content of the cache, not
+// this status.
+type grantReconciler struct {
+	client client.Client
+	clock  Clock
+}
+
+var _ reconcile.Reconciler = &grantReconciler{}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *grantReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	o := &v1alpha1.Grant{}
+	if err := r.client.Get(ctx, request.NamespacedName, o); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	grant, findings := records.Grant(o)
+	next, now := o.DeepCopy(), r.clock.Now()
+	set := func(kind string, status bool, reason, message string) {
+		records.SetCondition(&next.Status.Conditions, o.Generation, now, kind, status, reason, message)
+	}
+	next.Status.ObservedGeneration = o.Generation
+	var problems []string
+	for _, f := range findings {
+		problems = append(problems, "spec."+f.String())
+	}
+	if len(problems) > 0 {
+		message := "It grants nothing, and nothing below it does, until it is corrected: " + strings.Join(problems, "; ")
+		set(v1alpha1.ReadyCondition, false, "GrantInvalid", message)
+		set(v1alpha1.StalledCondition, true, "GrantInvalid", message)
+	} else {
+		set(v1alpha1.ReadyCondition, true, "InForce", fmt.Sprintf("Generation %d is in force.", o.Generation))
+		set(v1alpha1.StalledCondition, false, "InForce", "Nothing is wrong with it.")
+	}
+	var again ctrl.Result
+	switch end := grant.Grant.Expiration; {
+	case end == nil:
+		set(v1alpha1.ExpiredCondition, false, "NoExpiration", "It has no end.")
+	case now.After(*end):
+		set(v1alpha1.ExpiredCondition, true, "Expired", fmt.Sprintf("It ended at %s and grants nothing since. Set a later expirationTime, or delete it.", end.UTC().Format(time.RFC3339)))
+	default:
+		set(v1alpha1.ExpiredCondition, false, "NotYet", fmt.Sprintf("It ends at %s.", end.UTC().Format(time.RFC3339)))
+		again.RequeueAfter = end.Sub(now) + time.Millisecond
+	}
+	if equalStatus(o.Status, next.Status) {
+		return again, nil
+	}
+	return again, client.IgnoreNotFound(r.client.Status().Update(ctx, next))
+}
+
+func (r *grantReconciler) setup(mgr ctrl.Manager, options controller.Options) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("grant").For(&v1alpha1.Grant{}).WithOptions(options).Complete(r)
+}
+
+// delegationReconciler judges each Delegation once, and says when it is revoked.
+type delegationReconciler struct {
+	client client.Client
+	clock  Clock
+	worlds *worlds
+}
+
+var _ reconcile.Reconciler = &delegationReconciler{}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *delegationReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	o := &v1alpha1.Delegation{}
+	if err := r.client.Get(ctx, request.NamespacedName, o); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if given, _ := accepted(o.Status.Conditions); given {
+		return ctrl.Result{}, r.revoked(ctx, o)
+	}
+	return r.worlds.stated(ctx, o.Namespace, func(world flow.World, open *openChain) error { return r.judge(ctx, o, world, open) })
+}
+
+// judge puts the verdict on record, and then into the status as the receipt says it.
+func (r *delegationReconciler) judge(ctx context.Context, o *v1alpha1.Delegation, world flow.World, open *openChain) error {
+	next := o.DeepCopy()
+	if next.Status.FirstSeq == nil {
+		// The receipt that comes is after this seq. If we die after writing either, the next pass finds it from here.
+		next.Status.FirstSeq = &world.VerifiedSeq
+		if err := r.client.Status().Update(ctx, next); err != nil {
+			return err
+		}
+	}
+	s := flow.Snapshot{Now: r.clock.Now(), World: world}
+	d := records.Delegation(next, world.AdmissionSince)
+	j := flow.JudgeDelegation(s, d)
+	link, document, err := r.worlds.appendEvent(ctx, open, flow.DelegationDocument(s, d, j), *next.Status.FirstSeq, always)
+	if err != nil {
+		return err
+	}
+	refusal, dimension, parentUID, depth := flow.DelegationVerdict(document)
+	message := j.Message
+	if refusal != string(j.Refusal) {
+		message = "Receipt " + receipt.Name(o.Namespace, link.Seq) + " says so."
+	}
+	next.Status.ReceiptRef = &v1alpha1.ReceiptReference{Name: receipt.Name(o.Namespace, link.Seq), Seq: link.Seq, Hash: link.Hash}
+	next.Status.Dimension, next.Status.ParentUID, next.Status.Depth = dimension, types.UID(parentUID), depth
+	reason := v1alpha1.ReasonAccepted
+	if refusal != "" {
+		reason = decision.Reason(refusal).Condition()
+	}
+	records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.AcceptedCondition, refusal == "", reason, message)
+	records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.RevokedCondition, false, "NotRevoked", "No Revocation names it.")
+	return r.client.Status().Update(ctx, next)
+}
+
+// revoked says of an accepted delegation that a Revocation names it.
+func (r *delegationReconciler) revoked(ctx context.Context, o *v1alpha1.Delegation) error {
+	if meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.RevokedCondition) {
+		return nil
+	}
+	list := &v1alpha1.RevocationList{}
+	if err := r.client.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+		return fmt.Errorf("read revocations: %w", err)
+	}
+	for i := range list.Items {
+		if c := &list.Items[i]; c.Spec.DelegationRef.Name == o.Name && c.Spec.DelegationRef.UID == o.UID {
+			next := o.DeepCopy()
+			records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.RevokedCondition, true, "Revoked", fmt.Sprintf("%s revoked it (Revocation %s). It and everything below it grant nothing.", c.Spec.Revoker, c.Name))
+			return client.IgnoreNotFound(r.client.Status().Update(ctx, next))
+		}
+	}
+	return nil
+}
+
+func (r *delegationReconciler) setup(mgr ctrl.Manager, options controller.Options, all <-chan event.GenericEvent) error {
+	waiting := func(ctx context.Context, o client.Object) []reconcile.Request {
+		namespace := o.GetNamespace()
+		if namespace == "" {
+			namespace = o.GetName()
+		}
+		list := &v1alpha1.DelegationList{}
+		if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot list delegations")
+			return nil
+		}
+		var requests []reconcile.Request
+		for i := range list.Items {
+			if given, _ := accepted(list.Items[i].Status.Conditions); !given {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+		return requests
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("delegation").
+		For(&v1alpha1.Delegation{}).
+		Watches(&v1alpha1.Revocation{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.(*v1alpha1.Revocation).Spec.DelegationRef.Name}}}
+		})).
+		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(waiting), builder.WithPredicates(ledgerTurns)).
+		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(waiting))).
+		WithOptions(options).
+		Complete(r)
+}
+
+// revocationReconciler puts each Revocation on record and says that it counts. It cuts before that: from when the cache holds it.
+type revocationReconciler struct {
+	client client.Client
+	reader client.Reader
+	clock  Clock
+	worlds *worlds
+}
+
+var _ reconcile.Reconciler = &revocationReconciler{}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *revocationReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	o := &v1alpha1.Revocation{}
+	if err := r.client.Get(ctx, request.NamespacedName, o); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if given, _ := accepted(o.Status.Conditions); given {
+		return ctrl.Result{}, nil
+	}
+	return r.worlds.stated(ctx, o.Namespace, func(world flow.World, open *openChain) error { return r.judge(ctx, o, world, open) })
+}
+
+func (r *revocationReconciler) judge(ctx context.Context, o *v1alpha1.Revocation, world flow.World, open *openChain) error {
+	next := o.DeepCopy()
+	conclude := func(status bool, reason, message string) error {
+		records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.AcceptedCondition, status, reason, message)
+		return r.client.Status().Update(ctx, next)
+	}
+	ref := o.Spec.DelegationRef
+	d := &v1alpha1.Delegation{}
+	// A refusal is final, so it is never given on what a cache says.
+	err := r.reader.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: ref.Name}, d)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && d.UID != ref.UID:
+		return conclude(false, "DelegationNotFound", fmt.Sprintf("There is no Delegation %s with uid %s. Nothing was revoked. kubectl ctrlrun grants shows those there are.", ref.Name, ref.UID))
+	case err != nil:
+		return fmt.Errorf("read delegation: %w", err)
+	}
+	if next.Status.FirstSeq == nil {
+		// The end of a delegation is on record once, by whichever Revocation was first: where its verdict is, or later.
+		floor := world.VerifiedSeq
+		if d.Status.FirstSeq != nil {
+			floor = *d.Status.FirstSeq
+		}
+		next.Status.FirstSeq = &floor
+		if err := r.client.Status().Update(ctx, next); err != nil {
+			return err
+		}
+	}
+	reason := ""
+	if o.Spec.Reason != nil {
+		reason = *o.Spec.Reason
+	}
+	s := flow.Snapshot{Now: r.clock.Now(), World: world}
+	link, document, err := r.worlds.appendEvent(ctx, open, flow.RevocationDocument(s, records.Revocation(o), reason), *next.Status.FirstSeq, always)
+	if err != nil {
+		return err
+	}
+	next.Status.ReceiptRef = &v1alpha1.ReceiptReference{Name: receipt.Name(o.Namespace, link.Seq), Seq: link.Seq, Hash: link.Hash}
+	if first := document.Data["revocation"]; first != o.Name {
+		return conclude(true, v1alpha1.ReasonAccepted, fmt.Sprintf("Delegation %s was revoked already, by Revocation %s.", ref.Name, first))
+	}
+	return conclude(true, v1alpha1.ReasonAccepted, fmt.Sprintf("Delegation %s and everything below it grant nothing.", ref.Name))
+}
+
+func (r *revocationReconciler) setup(mgr ctrl.Manager, options controller.Options, all <-chan event.GenericEvent) error {
+	waiting := func(ctx context.Context, o client.Object) []reconcile.Request {
+		namespace := o.GetNamespace()
+		if namespace == "" {
+			namespace = o.GetName()
+		}
+		list := &v1alpha1.RevocationList{}
+		if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot list revocations")
+			return nil
+		}
+		var requests []reconcile.Request
+		for i := range list.Items {
+			if given, _ := accepted(list.Items[i].Status.Conditions); !given {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+		return requests
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("revocation").
+		For(&v1alpha1.Revocation{}).
+		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(waiting), builder.WithPredicates(ledgerTurns)).
+		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(waiting))).
+		WithOptions(options).
+		Complete(r)
+}
+
+// stated concludes about a statement that no action waits for: only while nothing forbids to decide, and again a little later if
+// something does.
+func (w *worlds) stated(ctx context.Context, namespace string, conclude func(flow.World, *openChain) error) (ctrl.Result, error) {
+	world, open, err := w.world(ctx, namespace)
+	switch {
+	case errors.Is(err, errNoNamespace):
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, err
+	case len(world.Holds) > 0:
+		if world.Holds[0].Reason == decision.NamespaceTerminating {
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{RequeueAfter: recordRetry}, nil
+	}
+	err = conclude(world, open)
+	switch {
+	case errors.Is(err, ledger.ErrBroken):
+		return ctrl.Result{RequeueAfter: recordRetry}, w.broken(ctx, namespace, open, err)
+	case errors.Is(err, errAgain):
+		return ctrl.Result{RequeueAfter: recordRetry}, nil
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // somebody was faster; look again
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(err)
+}
