@@ -166,7 +166,10 @@ var _ = Describe("Settings", func() {
 		Entry("with a blank authority", fields{"authority": nil}, refusedBySchema("Unsupported value: null")),
 		Entry("with a blank duration", fields{"maxLeaseSeconds": nil}, deniedBy("ctrlrun-settings", "without a value: spec.maxLeaseSeconds")),
 		Entry("with a mode that is not built", fields{"mode": "Observe"}, refusedBySchema("Unsupported value")),
-		Entry("with grants, which are not built", fields{"authority": "Required"}, refusedBySchema("Unsupported value")),
+		Entry("with an authority of its own", fields{"authority": "Optional"}, refusedBySchema("Unsupported value")),
+		Entry("with a blank depth", fields{"maxDelegationDepth": nil}, deniedBy("ctrlrun-settings", "without a value: spec.maxDelegationDepth")),
+		Entry("with a negative depth", fields{"maxDelegationDepth": int64(-1)}, refusedBySchema("greater than or equal to 0")),
+		Entry("with a depth without bound", fields{"maxDelegationDepth": int64(17)}, refusedBySchema("less than or equal to 16")),
 		Entry("with a lease that is no lease", fields{"maxLeaseSeconds": int64(1)}, refusedBySchema("greater than or equal to 30")),
 	)
 
@@ -182,24 +185,24 @@ var _ = Describe("Settings", func() {
 		Expect(get(o, "spec")).To(Equal(fields{
 			"mode": "Enforce", "authority": "NotRequired",
 			"approvalTTLSeconds": int64(900), "maxLeaseSeconds": int64(86400), "finishedTTLSeconds": int64(86400),
+			"maxDelegationDepth": int64(3),
 		}))
 	})
 })
 
-// The schema does not know the weaker values before what they switch off is built; for these tests it is told them.
+// The schema does not know the mode Observe before it is built; for these tests it is told.
 var _ = Describe("Weakening Settings", Serial, Ordered, func() {
 	var s *stage
 	BeforeAll(func(ctx SpecContext) {
 		s = theStage()
 		crd := &unstructured.Unstructured{Object: fields{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 		crd.SetName("settings.ctrlrun.dev")
-		setEnums := func(ctx SpecContext, mode, authority string) {
-			const path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/"
-			Expect(jsonPatch(ctx, env.Admin(), crd, fmt.Sprintf(
-				`[{"op":"replace","path":"%smode/enum","value":%s},{"op":"replace","path":"%sauthority/enum","value":%s}]`, path, mode, path, authority))).To(Succeed())
+		setModes := func(ctx SpecContext, modes string) {
+			const path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/mode/enum"
+			Expect(jsonPatch(ctx, env.Admin(), crd, fmt.Sprintf(`[{"op":"replace","path":"%s","value":%s}]`, path, modes))).To(Succeed())
 		}
-		setEnums(ctx, `["Enforce","Observe"]`, `["NotRequired","Required"]`)
-		DeferCleanup(func(ctx SpecContext) { setEnums(ctx, `["Enforce"]`, `["NotRequired"]`) })
+		setModes(ctx, `["Enforce","Observe"]`)
+		DeferCleanup(func(ctx SpecContext) { setModes(ctx, `["Enforce"]`) })
 		weak := object("Settings", s.namespace, "default", fields{"mode": "Observe", "authority": "Required"})
 		Eventually(func() error { return env.Admin().Create(ctx, weak.DeepCopy(), client.DryRunAll) }).WithTimeout(10 * time.Second).Should(Succeed())
 	})
@@ -229,6 +232,30 @@ var _ = Describe("Weakening Settings", Serial, Ordered, func() {
 		// And to strengthen them again is.
 		Expect(mergePatch(ctx, editor, strict, `{"spec":{"mode":"Enforce","authority":"Required"}}`)).To(Succeed())
 		Expect(env.Client(governor).Delete(ctx, strict)).To(Succeed())
+	})
+
+	It("is to let grants be handed on further, where they are required", func(ctx SpecContext) {
+		editor := env.Client(s.editor)
+		ns := env.Namespace(GinkgoT(), nil)
+		o := object("Settings", ns, "default", fields{"maxDelegationDepth": int64(16)})
+		Expect(editor.Create(ctx, o)).To(Succeed())
+		Expect(mergePatch(ctx, editor, o, `{"spec":{"maxDelegationDepth":2}}`)).To(Succeed())
+		Expect(mergePatch(ctx, editor, o, `{"spec":{"maxDelegationDepth":5}}`)).To(Succeed())
+		// What is strengthened at the same time was free before.
+		Expect(mergePatch(ctx, editor, o, `{"spec":{"authority":"Required","maxDelegationDepth":4}}`)).To(Succeed())
+
+		deeper := deniedBy("ctrlrun-settings-govern", "maxDelegationDepth raised while authority is Required", `you need the verb "govern"`)
+		Expect(mergePatch(ctx, editor, o, `{"spec":{"maxDelegationDepth":5}}`)).To(deeper)
+		Expect(mergePatch(ctx, editor, o, `{"spec":{"maxDelegationDepth":1}}`)).To(Succeed())
+		Expect(mergePatch(ctx, editor, o, `{"spec":{"maxDelegationDepth":2}}`)).To(deeper)
+		// Left out, it is 3.
+		Expect(mergePatch(ctx, editor, o, `{"spec":{"maxDelegationDepth":null}}`)).To(deeper)
+		Expect(apply(ctx, editor, "gitops", set(identityOnly(o), fields{"authority": "Required", "maxDelegationDepth": int64(3)}, "spec"))).To(deeper)
+
+		governor := testenv.User{Name: unique("governor")}
+		Expect(env.Grant(ctx, ns, "ctrlrun-policy-admin", governor)).To(Succeed())
+		Expect(mergePatch(ctx, env.Client(governor), o, `{"spec":{"maxDelegationDepth":null}}`)).To(Succeed())
+		Expect(mergePatch(ctx, editor, o, `{"spec":{"maxDelegationDepth":4}}`)).To(deeper)
 	})
 
 	It("is not possible by the same verb in another namespace or on another kind", func(ctx SpecContext) {

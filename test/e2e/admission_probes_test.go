@@ -196,13 +196,18 @@ var _ = Describe("A role", func() {
 		Expect(env.Admin().Create(ctx, review)).To(Succeed())
 		return review.Status.Allowed
 	}
-	role := func(s *stage, name string) testenv.User {
-		return map[string]testenv.User{"agent": s.agent, "approver": s.approver, "resolver": s.resolver, "policy-admin": s.policyAdmin, "operator": operator}[name]
+	viewer := func(ctx context.Context, s *stage) testenv.User {
+		u := testenv.User{Name: unique("viewer")}
+		Expect(env.Grant(ctx, s.namespace, "ctrlrun-viewer", u)).To(Succeed())
+		return u
+	}
+	role := func(ctx context.Context, s *stage, name string) testenv.User {
+		return map[string]testenv.User{"agent": s.agent, "approver": s.approver, "resolver": s.resolver, "revoker": s.revoker, "viewer": viewer(ctx, s), "policy-admin": s.policyAdmin, "operator": operator}[name]
 	}
 
 	DescribeTable("gives", func(ctx SpecContext, name, verb, resource string) {
 		s := theStage()
-		Expect(may(ctx, role(s, name), s.namespace, verb, resource, "", "")).To(BeTrue())
+		Expect(may(ctx, role(ctx, s, name), s.namespace, verb, resource, "", "")).To(BeTrue())
 	},
 		Entry("an agent to propose", "agent", "create", "actions"),
 		Entry("an agent to claim", "agent", "create", "claims"),
@@ -213,12 +218,39 @@ var _ = Describe("A role", func() {
 		Entry("a resolver to resolve", "resolver", "resolve", "actiontypes"),
 		Entry("a resolver to read the receipt", "resolver", "get", "receipts"),
 		Entry("a policy admin to govern", "policy-admin", "govern", "settings"),
+		Entry("an agent to hand on", "agent", "create", "delegations"),
+		Entry("an agent to read what it was granted", "agent", "list", "grants"),
+		Entry("an agent to read what was handed on", "agent", "list", "delegations"),
+		Entry("an agent to read what was cut", "agent", "get", "revocations"),
+		Entry("a revoker to say so", "revoker", "create", "revocations"),
+		Entry("a revoker to revoke", "revoker", "revoke", "delegations"),
+		Entry("a revoker to see what there is to revoke", "revoker", "watch", "delegations"),
+		Entry("a revoker to see where it comes from", "revoker", "get", "grants"),
+		Entry("a policy admin to grant", "policy-admin", "create", "grants"),
+		Entry("a policy admin to change a grant", "policy-admin", "patch", "grants"),
+		Entry("a policy admin to end a grant", "policy-admin", "delete", "grants"),
+		Entry("a policy admin to read what was handed on", "policy-admin", "list", "delegations"),
+		Entry("a policy admin to say that it is revoked", "policy-admin", "create", "revocations"),
+		Entry("a policy admin to revoke", "policy-admin", "revoke", "delegations"),
+		Entry("a viewer to read grants", "viewer", "list", "grants"),
+		Entry("a viewer to read delegations", "viewer", "list", "delegations"),
+		Entry("a viewer to read revocations", "viewer", "list", "revocations"),
+		Entry("the operator to watch grants", "operator", "watch", "grants"),
+		Entry("the operator to watch revocations", "operator", "watch", "revocations"),
+		Entry("the operator to remove a Delegation that is over", "operator", "delete", "delegations"),
+		Entry("the operator to remove its Revocation", "operator", "delete", "revocations"),
 		Entry("the operator to reserve", "operator", "create", "effects"),
 	)
 
+	It("gives the operator every status of authority", func(ctx SpecContext) {
+		for _, resource := range []string{"grants", "delegations", "revocations"} {
+			Expect(may(ctx, operator, theStage().namespace, "update", resource, "status", "")).To(BeTrue(), resource)
+		}
+	})
+
 	DescribeTable("does not give", func(ctx SpecContext, name, verb, resource, subresource string) {
 		s := theStage()
-		Expect(may(ctx, role(s, name), s.namespace, verb, resource, subresource, "")).To(BeFalse())
+		Expect(may(ctx, role(ctx, s, name), s.namespace, verb, resource, subresource, "")).To(BeFalse())
 	},
 		Entry("an agent to approve", "agent", "create", "approvals", ""),
 		Entry("an agent to have the right to approve", "agent", "approve", "actiontypes", ""),
@@ -233,6 +265,27 @@ var _ = Describe("A role", func() {
 		Entry("an approver to resolve", "approver", "resolve", "actiontypes", ""),
 		Entry("a resolver to approve", "resolver", "approve", "actiontypes", ""),
 		Entry("a policy admin to approve", "policy-admin", "create", "approvals", ""),
+		Entry("an agent to change a Delegation", "agent", "update", "delegations", ""),
+		Entry("an agent to delete a Delegation", "agent", "delete", "delegations", ""),
+		Entry("an agent to write its grant", "agent", "create", "grants", ""),
+		Entry("an agent to revoke", "agent", "revoke", "delegations", ""),
+		Entry("an agent to create Revocations", "agent", "create", "revocations", ""),
+		Entry("an agent to break glass", "agent", "breakglass", "grants", ""),
+		Entry("an agent to represent anybody", "agent", "represent", "users", ""),
+		Entry("a revoker to hand on", "revoker", "create", "delegations", ""),
+		Entry("a revoker to take a Revocation back", "revoker", "delete", "revocations", ""),
+		Entry("a revoker to break glass", "revoker", "breakglass", "grants", ""),
+		Entry("a policy admin to break glass", "policy-admin", "breakglass", "grants", ""),
+		Entry("a policy admin to hand on", "policy-admin", "create", "delegations", ""),
+		Entry("a policy admin to delete a Delegation", "policy-admin", "delete", "delegations", ""),
+		Entry("a policy admin to write the status of a grant", "policy-admin", "update", "grants", "status"),
+		Entry("a viewer to revoke", "viewer", "create", "revocations", ""),
+		Entry("the operator to write grants", "operator", "update", "grants", ""),
+		Entry("the operator to delete grants", "operator", "delete", "grants", ""),
+		Entry("the operator to hand on", "operator", "create", "delegations", ""),
+		Entry("the operator to change a Delegation", "operator", "update", "delegations", ""),
+		Entry("the operator to revoke", "operator", "create", "revocations", ""),
+		Entry("the operator to break glass", "operator", "breakglass", "grants", ""),
 		Entry("a policy admin to govern ledgers", "policy-admin", "govern", "ledgers", ""),
 		Entry("the operator to delete an Effect", "operator", "delete", "effects", ""),
 		Entry("the operator to delete a Receipt", "operator", "delete", "receipts", ""),
@@ -247,7 +300,7 @@ var _ = Describe("A role", func() {
 	It("gives the operator its verb in the whole cluster, and nobody else", func(ctx SpecContext) {
 		s := theStage()
 		Expect(may(ctx, operator, "", "operate", "ledgers", "", "")).To(BeTrue())
-		for _, u := range []testenv.User{s.agent, s.approver, s.resolver, s.policyAdmin, s.wildcard, s.editor, s.governor} {
+		for _, u := range []testenv.User{s.agent, s.approver, s.resolver, s.revoker, s.policyAdmin, s.wildcard, s.editor, s.governor} {
 			Expect(may(ctx, u, "", "operate", "ledgers", "", "")).To(BeFalse(), u.Name)
 		}
 	})
@@ -329,6 +382,8 @@ var _ = Describe("Configuration that was stored before it was refused", Serial, 
 	},
 		Entry("ActionPolicy", "ctrlrun-actionpolicies", "ActionPolicy", "p",
 			fields{"actions": fields{}, "x": "y"}, fields{"actions": fields{}, "x": "z"}, fields{"actions": fields{}}),
+		Entry("Grant", "ctrlrun-grants", "Grant", "g",
+			terms(fields{"x": "y"}), terms(fields{"x": "z"}), terms(nil)),
 		Entry("Settings", "ctrlrun-settings", "Settings", "default",
 			fields{"x": "y"}, fields{"x": "z"}, fields{"maxLeaseSeconds": int64(600)}),
 	)

@@ -35,9 +35,9 @@ const (
 // stage is a namespace with everybody who plays a part in the tests of admission. No operator runs in it.
 type stage struct {
 	namespace string
-	// agent, approver and resolver have the shipped roles; governor may accept ledgers.
-	agent, approver, resolver, governor testenv.User
-	// policyAdmin owns the policies.
+	// agent, approver, resolver and revoker have the shipped roles; governor may accept ledgers.
+	agent, approver, resolver, revoker, governor testenv.User
+	// policyAdmin owns the policies and the grants.
 	policyAdmin testenv.User
 	// wildcard has a Role with wildcards everywhere: all that can be had in one namespace.
 	wildcard testenv.User
@@ -58,6 +58,7 @@ func newStage() *stage {
 		agent:       testenv.ServiceAccountUser(ns, "refund-agent"),
 		approver:    user("alice", "people", "approvers"),
 		resolver:    user("oncall", "people"),
+		revoker:     user("rhea", "people"),
 		governor:    user("grace"),
 		policyAdmin: user("paula"),
 		wildcard:    user("wanda"),
@@ -68,6 +69,7 @@ func newStage() *stage {
 		env.Grant(ctx, ns, "ctrlrun-agent", s.agent),
 		env.Grant(ctx, ns, "ctrlrun-approver", s.approver),
 		env.Grant(ctx, ns, "ctrlrun-resolver", s.resolver),
+		env.Grant(ctx, ns, "ctrlrun-revoker", s.revoker),
 		env.Grant(ctx, ns, "ctrlrun-policy-admin", s.policyAdmin),
 		env.Allow(ctx, ns, s.wildcard, everything),
 		env.Allow(ctx, "", s.governor, rbacv1.PolicyRule{
@@ -193,7 +195,30 @@ var statementKinds = []statementKind{
 		},
 		change: fields{"seq": int64(8)},
 	},
+	{
+		kind: "Delegation", policy: "ctrlrun-delegations", by: func(s *stage) testenv.User { return s.agent },
+		holder: []string{"spec", "delegator"}, identity: "agent", closed: []string{"parentRef"},
+		spec: func() (fields, string) {
+			return fields{
+				"parentRef": fields{"kind": "Grant", "name": unique("grant")}, "subject": fields{"agent": "system:serviceaccount:payments:helper"},
+				"actions": []any{"stripe.refund"}, "reason": "over night",
+			}, ""
+		},
+		change: fields{"reason": "by day"},
+	},
+	{
+		kind: "Revocation", policy: "ctrlrun-revocations", by: func(s *stage) testenv.User { return s.revoker },
+		holder: []string{"spec"}, identity: "revoker", closed: []string{"delegationRef"},
+		spec: func() (fields, string) {
+			r := ref()
+			return fields{"delegationRef": r, "reason": "leaked"}, r["name"].(string)
+		},
+		change: fields{"reason": "lost"},
+	},
 }
+
+// named says whether whoever makes such a statement chooses its name.
+func (k statementKind) named() bool { return k.kind == "Action" || k.kind == "Delegation" }
 
 func (k statementKind) namespaced() bool { return k.kind != "LedgerAcceptance" }
 
@@ -203,7 +228,7 @@ func (k statementKind) valid(s *stage, u testenv.User) *unstructured.Unstructure
 	spec, subject := k.spec()
 	name := subject + "." + action.Speaker(u.Name)
 	if subject == "" {
-		name = unique("action")
+		name = unique(strings.ToLower(k.kind))
 	}
 	namespace := s.namespace
 	if !k.namespaced() {

@@ -197,6 +197,7 @@ var _ = Describe("A status of configuration", func() {
 	},
 		Entry("ActionPolicy", "ActionPolicy", "p", fields{"actions": fields{}}),
 		Entry("Settings", "Settings", "default", fields{}),
+		Entry("Grant", "Grant", "g", terms(nil)),
 	)
 
 	It("does not come with a new object", func(ctx context.Context) {
