@@ -3,6 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -10,12 +13,15 @@ import (
 	"github.com/onsi/gomega/types"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/test/testenv"
 )
 
-const tomorrow = "2126-01-02T03:04:05Z"
+// someday is not over yet.
+const someday = "2126-01-02T03:04:05Z"
 
 // changed copies fields and changes some; a nil value stays in it as null.
 func changed(base, changes fields) fields {
@@ -99,7 +105,7 @@ var goodTerms = map[string]fields{
 		"subject": fields{"agent": "system:serviceaccount:payments:bot", "user": "alice@example.com"},
 		"actions": []any{"stripe.refund", "stripe.*", "stripe.re*", "aws.**", "*", "**", "*.refund", "a*.b*.c"}, "resources": []any{"payment:EU-*", "payment:*", "a:b:c", "payment:**", "**", "a.b:c.d"},
 		"constraints": fields{"amount_lte": int64(500), "currency_in": []any{"EUR", int64(1), nil}}, "environments": []any{"production", "eu-1.b_c"},
-		"expirationTime": tomorrow, "delegable": true,
+		"expirationTime": someday, "delegable": true,
 	},
 	"with constraints of every type": {
 		"constraints": fields{"a_eq": nil, "b_eq": true, "c_neq": "x", "d_eq": []any{int64(1)}, "e_eq": fields{"f": "g"}, "h_in": []any{}, "i_gt": int64(-1)},
@@ -137,7 +143,7 @@ var _ = Describe("A Grant", func() {
 		Expect(create(ctx, spec)).To(refused)
 	},
 		Entry("with an unknown key", terms(fields{"action": []any{"stripe.*"}}), deniedBy("ctrlrun-grants", "unknown: spec.action;")),
-		Entry("with a key in snake case", terms(fields{"expires_at": tomorrow}), deniedBy("ctrlrun-grants", "unknown: spec.expires_at;")),
+		Entry("with a key in snake case", terms(fields{"expires_at": someday}), deniedBy("ctrlrun-grants", "unknown: spec.expires_at;")),
 		Entry("with a decision", terms(fields{"decision": "allow"}), deniedBy("ctrlrun-grants", "unknown: spec.decision;")),
 		Entry("with a key that only a Delegation has", terms(fields{"breakGlass": true}), deniedBy("ctrlrun-grants", "unknown: spec.breakGlass;")),
 		Entry("with a blank agent beside a user", terms(fields{"subject": fields{"agent": nil, "user": "alice"}}), deniedBy("ctrlrun-grants", "without a value: spec.subject.agent")),
@@ -155,7 +161,7 @@ var _ = Describe("A Grant", func() {
 		Entry("of type BreakGlass for more than four hours", envelope(fields{"maxDurationSeconds": int64(14401)}), refusedBySchema("less than or equal to 14400")),
 		Entry("of type BreakGlass for less than a minute", envelope(fields{"maxDurationSeconds": int64(59)}), refusedBySchema("greater than or equal to 60")),
 		Entry("of type BreakGlass and delegable", envelope(fields{"delegable": false}), refusedBySchema("neither delegable nor expirationTime")),
-		Entry("of type BreakGlass with an end", envelope(fields{"expirationTime": tomorrow}), refusedBySchema("neither delegable nor expirationTime")),
+		Entry("of type BreakGlass with an end", envelope(fields{"expirationTime": someday}), refusedBySchema("neither delegable nor expirationTime")),
 	)
 
 	DescribeTable("is accepted", func(ctx SpecContext, spec fields) {
@@ -222,7 +228,7 @@ var _ = Describe("A Grant", func() {
 		}
 		spec := fields{
 			"subject": fields{"agent": strings.Repeat("a", 512), "user": strings.Repeat("b", 512)}, "actions": list(64, 253, "."), "resources": list(64, 512, ":"),
-			"constraints": constraints, "expirationTime": tomorrow, "delegable": true,
+			"constraints": constraints, "expirationTime": someday, "delegable": true,
 		}
 		var environments []any
 		for i := range 16 {
@@ -283,7 +289,7 @@ var _ = Describe("A Delegation", func() {
 		Entry("with an empty reason", fields{"reason": ""}, refusedBySchema("at least 1 chars long")),
 		Entry("without parent", fields{"parentRef": fields{}}, refusedBySchema("Required value")),
 		Entry("of an Action", fields{"parentRef": fields{"kind": "Action", "name": "x"}}, refusedBySchema("Unsupported value")),
-		Entry("in an emergency without reason", fields{"breakGlass": true, "expirationTime": tomorrow}, refusedBySchema("takes a reason and an expirationTime")),
+		Entry("in an emergency without reason", fields{"breakGlass": true, "expirationTime": someday}, refusedBySchema("takes a reason and an expirationTime")),
 		Entry("in an emergency without end", fields{"breakGlass": true, "reason": "outage"}, refusedBySchema("takes a reason and an expirationTime")),
 	)
 
@@ -337,7 +343,7 @@ var _ = Describe("A Delegation", func() {
 
 	Context("that opens a grant in an emergency", func() {
 		open := func(kind, name string) *unstructured.Unstructured {
-			return delegation(fields{"parentRef": fields{"kind": kind, "name": name}, "breakGlass": true, "reason": "outage", "expirationTime": tomorrow})
+			return delegation(fields{"parentRef": fields{"kind": kind, "name": name}, "breakGlass": true, "reason": "outage", "expirationTime": someday})
 		}
 		refused := func(name string) types.GomegaMatcher {
 			return deniedBy("ctrlrun-delegations", `you may not open grant "`+name+`"`, `you need the verb "breakglass" on grants.ctrlrun.dev, resourceName "`+name+`"`)
@@ -432,5 +438,56 @@ var _ = Describe("A Revocation", func() {
 		Expect(env.Client(s.revoker).Create(ctx, set(o.DeepCopy(), nil, "spec", "reason"))).To(deniedBy(k.policy, "spec.reason has no value"))
 		unstructured.RemoveNestedField(o.Object, "spec", "reason")
 		Expect(env.Client(s.revoker).Create(ctx, o)).To(Succeed())
+	})
+})
+
+// The example of a page is what people copy.
+var _ = Describe("What is documented of authority", func() {
+	examples := func(page string) []*unstructured.Unstructured {
+		text, err := os.ReadFile(filepath.Join(env.Root, "docs", page))
+		ExpectWithOffset(1, err).NotTo(HaveOccurred())
+		var found []*unstructured.Unstructured
+		for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
+			data, err := yaml.YAMLToJSON(block[1])
+			ExpectWithOffset(1, err).NotTo(HaveOccurred())
+			o := &unstructured.Unstructured{}
+			ExpectWithOffset(1, o.UnmarshalJSON(data)).To(Succeed())
+			o.SetNamespace(theStage().namespace)
+			found = append(found, o)
+		}
+		ExpectWithOffset(1, found).NotTo(BeEmpty())
+		return found
+	}
+
+	It("is accepted as it stands there", func(ctx SpecContext) {
+		s := theStage()
+		rosa := testenv.User{Name: "rosa@example.com"}
+		Expect(env.Grant(ctx, s.namespace, "ctrlrun-revoker", rosa)).To(Succeed())
+		for page, u := range map[string]testenv.User{"grant.md": s.policyAdmin, "delegation.md": s.agent, "revocation.md": rosa} {
+			for _, o := range examples(page) {
+				Expect(env.Client(u).Create(ctx, o)).To(Succeed(), page)
+			}
+		}
+	})
+
+	It("has a Role for an emergency that opens the grant of the example, and no other", func(ctx SpecContext) {
+		s := theStage()
+		objects, err := env.Render(ctx, "config/samples/roles")
+		Expect(err).NotTo(HaveOccurred())
+		role := &rbacv1.Role{}
+		for _, o := range objects {
+			if o.GetKind() == "Role" && o.GetName() == "break-glass-refunds" {
+				Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role)).To(Succeed())
+			}
+		}
+		u := testenv.User{Name: unique("on-call")}
+		Expect(env.Allow(ctx, s.namespace, u, role.Rules...)).To(Succeed())
+		open := func(grant string) error {
+			return env.Client(u).Create(ctx, object("Delegation", s.namespace, unique("delegation"), terms(fields{
+				"parentRef": fields{"kind": "Grant", "name": grant}, "breakGlass": true, "reason": "outage", "expirationTime": someday,
+			})))
+		}
+		Expect(open(examples("grant.md")[1].GetName())).To(Succeed())
+		Expect(open("refunds")).To(deniedBy("ctrlrun-delegations", `you may not open grant "refunds"`))
 	})
 })

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -165,7 +166,7 @@ var _ = Describe("Settings", func() {
 		Entry("with a blank mode", fields{"mode": nil}, refusedBySchema("Unsupported value: null")),
 		Entry("with a blank authority", fields{"authority": nil}, refusedBySchema("Unsupported value: null")),
 		Entry("with a blank duration", fields{"maxLeaseSeconds": nil}, deniedBy("ctrlrun-settings", "without a value: spec.maxLeaseSeconds")),
-		Entry("with a mode that is not built", fields{"mode": "Observe"}, refusedBySchema("Unsupported value")),
+		Entry("with a mode of its own", fields{"mode": "Advise"}, refusedBySchema("Unsupported value")),
 		Entry("with an authority of its own", fields{"authority": "Optional"}, refusedBySchema("Unsupported value")),
 		Entry("with a blank depth", fields{"maxDelegationDepth": nil}, deniedBy("ctrlrun-settings", "without a value: spec.maxDelegationDepth")),
 		Entry("with a negative depth", fields{"maxDelegationDepth": int64(-1)}, refusedBySchema("greater than or equal to 0")),
@@ -190,19 +191,25 @@ var _ = Describe("Settings", func() {
 	})
 })
 
-// The schema does not know the mode Observe before it is built; for these tests it is told.
+// Whether or not the schema knows the mode Observe: for these tests it does.
 var _ = Describe("Weakening Settings", Serial, Ordered, func() {
 	var s *stage
 	BeforeAll(func(ctx SpecContext) {
 		s = theStage()
 		crd := &unstructured.Unstructured{Object: fields{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 		crd.SetName("settings.ctrlrun.dev")
-		setModes := func(ctx SpecContext, modes string) {
+		setModes := func(ctx SpecContext, modes []any) {
+			value, err := json.Marshal(modes)
+			Expect(err).NotTo(HaveOccurred())
 			const path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/mode/enum"
-			Expect(jsonPatch(ctx, env.Admin(), crd, fmt.Sprintf(`[{"op":"replace","path":"%s","value":%s}]`, path, modes))).To(Succeed())
+			Expect(jsonPatch(ctx, env.Admin(), crd, fmt.Sprintf(`[{"op":"replace","path":"%s","value":%s}]`, path, value))).To(Succeed())
 		}
-		setModes(ctx, `["Enforce","Observe"]`)
-		DeferCleanup(func(ctx SpecContext) { setModes(ctx, `["Enforce"]`) })
+		Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
+		version := get(crd, "spec", "versions").([]any)[0].(fields)
+		shipped, _, err := unstructured.NestedSlice(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", "mode", "enum")
+		Expect(err).NotTo(HaveOccurred())
+		setModes(ctx, []any{"Enforce", "Observe"})
+		DeferCleanup(func(ctx SpecContext) { setModes(ctx, shipped) })
 		weak := object("Settings", s.namespace, "default", fields{"mode": "Observe", "authority": "Required"})
 		Eventually(func() error { return env.Admin().Create(ctx, weak.DeepCopy(), client.DryRunAll) }).WithTimeout(10 * time.Second).Should(Succeed())
 	})
