@@ -288,6 +288,11 @@ func (r *settingsReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	next.Status.ObservedGeneration = o.Generation
 	records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.ReadyCondition, true, "InForce", fmt.Sprintf("Generation %d is in force.", o.Generation))
 	records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.StalledCondition, false, "InForce", "Nothing is wrong with them.")
+	if o.Spec.Mode != nil && *o.Spec.Mode == v1alpha1.ModeObserve {
+		records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.EnforcingCondition, false, string(v1alpha1.ModeObserve), "Observe mode: nothing is enforced. Every action runs; what enforcing would have done is in status.wouldHave and in the receipts. To enforce: spec.mode: Enforce.")
+	} else {
+		records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.EnforcingCondition, true, string(v1alpha1.ModeEnforce), "What is not allowed is refused.")
+	}
 	if equalStatus(o.Status, next.Status) {
 		return ctrl.Result{}, nil
 	}

@@ -77,6 +77,7 @@ type madeSet struct {
 	limits      flow.Limits
 	environment string
 	authority   *authority.Set // nil: none is required
+	observe     bool
 	hash        string
 }
 
@@ -90,7 +91,7 @@ func (c *policyCache) hash(world flow.World) (string, error) {
 	defer c.mu.Unlock()
 	known, ok := c.sets[world.Namespace]
 	ours := ok && known.set == world.Policies
-	if ours && known.hash != "" && known.limits == world.Limits && known.environment == world.Environment && known.authority == required {
+	if ours && known.hash != "" && known.limits == world.Limits && known.environment == world.Environment && known.authority == required && known.observe == world.Observe {
 		return known.hash, nil
 	}
 	hash, err := flow.RulesHash(world)
@@ -98,7 +99,7 @@ func (c *policyCache) hash(world flow.World) (string, error) {
 		return "", fmt.Errorf("hash the rules of namespace %s: %w", world.Namespace, err)
 	}
 	if ours {
-		known.limits, known.environment, known.authority, known.hash = world.Limits, world.Environment, required, hash
+		known.limits, known.environment, known.authority, known.observe, known.hash = world.Limits, world.Environment, required, world.Observe, hash
 		c.sets[world.Namespace] = known
 	}
 	return hash, nil

@@ -115,6 +115,7 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 		AdmissionSince: w.admission.Since(),
 		Limits:         limits(settings),
 		Policies:       set,
+		Observe:        settings.Spec.Mode != nil && *settings.Spec.Mode == v1alpha1.ModeObserve,
 		Required:       settings.Spec.Authority != nil && *settings.Spec.Authority == v1alpha1.AuthorityRequired,
 	}
 	if world.Authority, err = w.authority.set(ctx, name, maxDepth(settings), world.AdmissionSince); err != nil {

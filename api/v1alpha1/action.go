@@ -145,6 +145,10 @@ func (s ActionState) Terminal() bool {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.firstSeq) || has(self.firstSeq)",message="firstSeq is written once"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.approval) || has(self.approval)",message="what people were asked is written once"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.effect) || has(self.effect)",message="the effect is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.wouldHave) || has(self.wouldHave)",message="wouldHave is written once"
+// +kubebuilder:validation:XValidation:rule="has(self.outcome) == (self.state == 'Observed')",message="outcome is present exactly when Observed"
+// +kubebuilder:validation:XValidation:rule="!has(self.wouldHave) || has(oldSelf.wouldHave) || !has(oldSelf.execution)",message="wouldHave is written by the admission"
+// +kubebuilder:validation:XValidation:rule="self.state != 'Observed' || has(self.wouldHave)",message="only an Action that was admitted in observe mode is Observed"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.receiptRef) || has(self.receiptRef)",message="receiptRef is written once"
 // +kubebuilder:validation:XValidation:rule="has(self.execution) == (self.state in ['Admitted','Committed','Failed','Ambiguous','Observed'])",message="execution is present exactly from Admitted on"
 // +kubebuilder:validation:XValidation:rule="!has(self.receiptRef) || self.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']",message="only a finished Action has a receipt"
@@ -229,6 +233,15 @@ type ActionStatus struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an Action is admitted once: execution never changes"
 	Execution *ActionExecution `json:"execution,omitempty"`
+	// wouldHave is what enforcing would have done. Written by the admission, and only while the mode is Observe.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="wouldHave is written once"
+	WouldHave *ActionWouldHave `json:"wouldHave,omitempty"`
+	// outcome is how an Observed Action ended: Committed, Failed or Ambiguous.
+	// +optional
+	// +kubebuilder:validation:Enum=Committed;Failed;Ambiguous
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="outcome is written once"
+	Outcome ActionState `json:"outcome,omitempty"`
 	// receiptRef is the proof. Present: the Action is finished.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="receiptRef is written once"
@@ -408,6 +421,20 @@ type SpentApproval struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
 	RulesHash string `json:"rulesHash,omitempty"`
+}
+
+// ActionWouldHave is what enforcing would have done with an observed Action.
+type ActionWouldHave struct {
+	// decision that would have counted: Allow, RequireApproval or Deny.
+	// +kubebuilder:validation:Enum=Allow;RequireApproval;Deny
+	Decision ActionDecision `json:"decision"`
+	// reason of that decision.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// blockedReason is the first reason for which it would not have run, or not yet. Absent: it would have run.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	BlockedReason string `json:"blockedReason,omitempty"`
 }
 
 // ActionList is a list of Action.

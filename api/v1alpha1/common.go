@@ -30,6 +30,8 @@ const (
 	ReadyCondition = "Ready"
 	// AdmissionInForceCondition, on the Ledger of the operator's own namespace: whether statements that are made now count.
 	AdmissionInForceCondition = "AdmissionInForce"
+	// EnforcingCondition, on Settings: whether what is not allowed is refused. False: it is only observed.
+	EnforcingCondition = "Enforcing"
 	// StalledCondition, on configuration: it is invalid, and only an edit helps.
 	StalledCondition = "Stalled"
 )

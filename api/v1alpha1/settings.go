@@ -31,11 +31,15 @@ type Settings struct {
 }
 
 // Mode is what the operator does with its decisions.
-// +kubebuilder:validation:Enum=Enforce
+// +kubebuilder:validation:Enum=Enforce;Observe
 type Mode string
 
-// ModeEnforce refuses what is not allowed.
-const ModeEnforce Mode = "Enforce"
+const (
+	// ModeEnforce refuses what is not allowed.
+	ModeEnforce Mode = "Enforce"
+	// ModeObserve decides everything, writes down what enforcing would have done, and lets everything run.
+	ModeObserve Mode = "Observe"
+)
 
 // AuthorityMode is whether principals need a grant.
 // +kubebuilder:validation:Enum=NotRequired;Required
@@ -61,7 +65,8 @@ const (
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type SettingsSpec struct {
-	// mode: Enforce refuses what is not allowed.
+	// mode: Enforce refuses what is not allowed; Observe only writes down what enforcing would have done. To observe takes the
+	// verb govern.
 	// +optional
 	// +nullable
 	// +kubebuilder:default=Enforce
@@ -108,7 +113,7 @@ type SettingsStatus struct {
 	// +optional
 	// +kubebuilder:default=-1
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready, Stalled.
+	// conditions: Ready, Stalled, and Enforcing, which is False while the mode is Observe.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -130,6 +130,15 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 	if s.FinishTime != nil {
 		out.FinishTime = &s.FinishTime.Time
 	}
+	if w := s.WouldHave; w != nil {
+		out.WouldHave = &flow.WouldHave{Reason: decision.Reason(w.Reason), Blocked: decision.Reason(w.BlockedReason)}
+		for k, v := range decisions {
+			if v == w.Decision {
+				out.WouldHave.Decision = k
+			}
+		}
+	}
+	out.Outcome = flow.State(s.Outcome)
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ResolvedCondition); c != nil && c.Status == metav1.ConditionTrue {
 		out.Resolved = &flow.Resolved{}
 	}
@@ -190,6 +199,10 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 	if r := s.Receipt; r != nil {
 		n.ReceiptRef = &v1alpha1.ReceiptReference{Name: receipt.Name(o.Namespace, r.Seq), Seq: r.Seq, Hash: r.Hash}
 	}
+	if w := s.WouldHave; w != nil {
+		n.WouldHave = &v1alpha1.ActionWouldHave{Decision: decisions[w.Decision], Reason: string(w.Reason), BlockedReason: string(w.Blocked)}
+	}
+	n.Outcome = v1alpha1.ActionState(s.Outcome)
 	if s.FinishTime != nil {
 		t := metav1.NewTime(*s.FinishTime)
 		n.FinishTime = &t

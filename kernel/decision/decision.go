@@ -60,7 +60,10 @@ const (
 	LeaseTooLong            Reason = "lease_too_long"
 	ExecutorNeedsEffect     Reason = "executor_needs_effect"
 	ApprovalDenied          Reason = "approval_denied"
-	PrincipalExpired        Reason = "principal_expired"
+	// PolicyDenied and ApprovalRequired say in observe mode what enforce mode would have done: a policy says deny, or asks.
+	PolicyDenied     Reason = "policy_denied"
+	ApprovalRequired Reason = "approval_required"
+	PrincipalExpired Reason = "principal_expired"
 )
 
 // Reasons of an authority decision. AuthorityGrant is the one that lets pass; it stands in the timeline, and never is why an

@@ -39,6 +39,27 @@ type pass struct {
 	tally      approval.Tally
 	claimID    string
 	claim      *effect.Ref
+	// In observe mode: the first reason for which the action would not have run, and that its effect is not reserved for it.
+	blocked    decision.Reason
+	unreserved bool
+}
+
+// would notes in observe mode why the action would not have run. The first reason is the one that would have ended it.
+func (p *pass) would(reason decision.Reason) {
+	if p.blocked == "" {
+		p.blocked = reason
+	}
+}
+
+// refuseReservation ends an action whose effect it cannot have. In observe mode it goes on without: whatever it does then, the
+// record stays as it is.
+func (p *pass) refuseReservation(reason decision.Reason, message string) Step {
+	if !p.World.Observe || p.mode == OperatorMode {
+		return p.end(Blocked, reason, message)
+	}
+	p.would(reason)
+	p.unreserved = true
+	return nil
 }
 
 // decide goes through the checks in their order, afresh in every pass, until one of them answers.
@@ -130,10 +151,14 @@ func (p *pass) evaluate() Step {
 		p.mode = OperatorMode
 	}
 	switch {
+	case evaluation.Decision == decision.Deny && p.World.Observe && p.observable(evaluation):
+		p.would(blockedBy(evaluation.Reason))
 	case evaluation.Decision == decision.Deny:
 		return p.end(Denied, evaluation.Reason, evaluation.Message)
 	case p.mode == OperatorMode && evaluation.EffectKey == nil:
 		return p.end(Denied, decision.ExecutorNeedsEffect, fmt.Sprintf("The Executor %s executes %s, and what it executes needs an effect key. Add an effect template to the policy.", p.Executor.Name, a.Type))
+	case evaluation.Decision == decision.Approve && p.World.Observe:
+		p.would(decision.ApprovalRequired)
 	case evaluation.Decision == decision.Approve:
 		p.required = evaluation.Entry.Approvals()
 	case evaluation.Decision != decision.Allow:
@@ -161,6 +186,21 @@ func authorityOf(r *authority.Result) *Authority {
 		return nil
 	}
 	return &Authority{Ref: r.Ref, Root: r.Root.Name, BreakGlass: r.BreakGlass}
+}
+
+// observable reports whether an action that is denied runs in observe mode. One whose key or whose hash cannot be computed does
+// not, for there is nothing to record it under; nor does one that the operator executes and that names no effect.
+func (p *pass) observable(e policy.Evaluation) bool {
+	return e.Reason != decision.EffectKeyError && e.Reason != decision.ArgumentsTooLarge && (p.mode == AgentMode || e.EffectKey != nil)
+}
+
+// blockedBy is the word for a denial among those of what would have kept an action from running: a rule has none of its own.
+func blockedBy(reason decision.Reason) decision.Reason {
+	switch {
+	case reason == decision.PlainDecision, strings.HasPrefix(string(reason), "rule["):
+		return decision.PolicyDenied
+	}
+	return reason
 }
 
 // proposal reads what is stored; it gives a reason where that cannot be hashed.
@@ -240,6 +280,9 @@ func (p *pass) known() Step {
 // approved answers until the required people have said yes to exactly what this pass computed.
 func (p *pass) approved() Step {
 	a := p.a
+	if p.World.Observe {
+		return nil // nobody is asked, and what people said before it was switched to is not spent
+	}
 	if a.Ask == nil {
 		if p.required == 0 {
 			return nil
@@ -312,8 +355,8 @@ func (p *pass) waitingForPeople(counted int) string {
 }
 
 func (p *pass) approvalTTL() time.Duration {
-	if own := p.evaluation.Entry.ApprovalTTLSeconds; own > 0 {
-		return time.Duration(own) * time.Second
+	if e := p.evaluation.Entry; e != nil && e.ApprovalTTLSeconds > 0 { // in observe mode none may count
+		return time.Duration(e.ApprovalTTLSeconds) * time.Second
 	}
 	return p.World.Limits.ApprovalTTL
 }

@@ -148,7 +148,7 @@ func lost(s Snapshot, name, key string) Step {
 // mayBeResolved reports whether a resolution of that attempt can ever have counted: it quotes a receipt that says ambiguous.
 func mayBeResolved(receipts []receipt.Document, effectUID string, attempt int64) bool {
 	return slices.ContainsFunc(receipts, func(d receipt.Document) bool {
-		return d.EffectUID == effectUID && d.Attempt == attempt && d.Result == decision.Ambiguous
+		return d.EffectUID == effectUID && d.Attempt == attempt && d.Ended() == decision.Ambiguous
 	})
 }
 
@@ -260,7 +260,7 @@ func judgeQuoted(s Snapshot, record effect.Record, r Resolution) (reason, messag
 	if err != nil {
 		return "Mismatch", fmt.Sprintf("The receipt %s cannot be read: %v.", r.QuotedName, err) + again
 	}
-	aboutIt := d.EffectKey == record.Key && d.Attempt == record.Status.Attempt && d.Result == decision.Ambiguous
+	aboutIt := d.EffectKey == record.Key && d.Attempt == record.Status.Attempt && d.Ended() == decision.Ambiguous
 	switch {
 	case !aboutIt, d.Kind == receipt.KindStatusMissing && d.SubjectUID != record.UID, d.Kind != receipt.KindStatusMissing && d.Kind != receipt.KindAction:
 		return "Mismatch", fmt.Sprintf("The receipt %s does not say that attempt %d of effect %q is ambiguous.", r.QuotedName, record.Status.Attempt, record.Key) + again
@@ -365,7 +365,7 @@ func tellHolder(s Snapshot, record effect.Record) Step {
 	if !a.Finished() {
 		return Wait{Why: "holder"} // its own receipt is there, for the resolution quotes it; the rest follows
 	}
-	if a.State != Ambiguous {
+	if a.Ended() != Ambiguous {
 		return nil
 	}
 	status := a.Status

@@ -34,6 +34,9 @@ func RulesHash(w World) (string, error) {
 			"max_lease_seconds":    seconds(w.Limits.MaxLease),
 		},
 	}
+	if w.Observe {
+		rules["settings"].(map[string]any)["mode"] = "observe"
+	}
 	if w.Required {
 		rules["settings"].(map[string]any)["authority"] = "required"
 		rules["authority"] = w.Authority.Rules()

@@ -21,10 +21,7 @@ func (p *pass) holdsReservation() bool {
 func (p *pass) reserved() Step {
 	key := p.evaluation.EffectKey
 	if key == nil {
-		if p.atOnce() {
-			return nil
-		}
-		return p.lastReads()
+		return p.withoutRecord()
 	}
 	name := action.EffectName(*key)
 	switch {
@@ -42,11 +39,11 @@ func (p *pass) reserved() Step {
 	if p.holdsReservation() {
 		return nil
 	}
-	if step := p.refusedBy(r); step != nil {
-		return step
+	if step := p.refusedBy(r); step != nil || p.unreserved {
+		return p.orWithout(step)
 	}
 	if r.Status.State != effect.Failed {
-		return p.inTheWay(r)
+		return p.orWithout(p.inTheWay(r))
 	}
 	if step := p.predecessorDone(r); step != nil {
 		return step
@@ -62,19 +59,35 @@ func (p *pass) reserved() Step {
 	return WriteEffect{Name: name, Key: r.Key, Status: next, Why: WhyRenew}
 }
 
+// withoutRecord answers until an admission that reserves nothing may follow.
+func (p *pass) withoutRecord() Step {
+	if p.atOnce() {
+		return nil
+	}
+	return p.lastReads()
+}
+
+// orWithout is the step, or in observe mode what follows where there is none.
+func (p *pass) orWithout(step Step) Step {
+	if step != nil {
+		return step
+	}
+	return p.withoutRecord()
+}
+
 // refusedBy answers for records that no proposal can take, whatever its holder does.
 func (p *pass) refusedBy(r *effect.Record) Step {
 	switch {
 	case r.Key != *p.evaluation.EffectKey:
-		return p.end(Blocked, decision.EffectNameCollision, fmt.Sprintf("The record of this effect's name belongs to the key %q. The two cannot be told apart by name; nothing was executed. Choose another key.", r.Key))
+		return p.refuseReservation(decision.EffectNameCollision, fmt.Sprintf("The record of this effect's name belongs to the key %q. The two cannot be told apart by name; nothing was executed. Choose another key.", r.Key))
 	case r.Status == nil:
-		return p.end(Blocked, decision.StatusMissing, fmt.Sprintf("The record of effect %q lost its status, as a restore can do, so nobody knows whether it happened. Nothing was executed. See: kubectl ctrlrun inspect --key %q -n %s", r.Key, r.Key, p.World.Namespace))
+		return p.refuseReservation(decision.StatusMissing, fmt.Sprintf("The record of effect %q lost its status, as a restore can do, so nobody knows whether it happened. Nothing was executed. See: kubectl ctrlrun inspect --key %q -n %s", r.Key, r.Key, p.World.Namespace))
 	case r.Status.State == effect.Committed:
-		return p.end(Blocked, decision.Duplicate, fmt.Sprintf("The effect %q is committed already, by %s in attempt %d. It is not executed again.", r.Key, r.Status.HolderName(), r.Status.Attempt))
+		return p.refuseReservation(decision.Duplicate, fmt.Sprintf("The effect %q is committed already, by %s in attempt %d. It is not executed again.", r.Key, r.Status.HolderName(), r.Status.Attempt))
 	case r.Status.State == effect.Ambiguous:
-		return p.end(Blocked, decision.AmbiguousEffect, fmt.Sprintf("Nobody knows whether attempt %d of effect %q happened (%s), so it is not tried again. Find out, then: %s", r.Status.Attempt, r.Key, r.Status.Cause, howToResolve(r.Name, p.World.Namespace)))
+		return p.refuseReservation(decision.AmbiguousEffect, fmt.Sprintf("Nobody knows whether attempt %d of effect %q happened (%s), so it is not tried again. Find out, then: %s", r.Status.Attempt, r.Key, r.Status.Cause, howToResolve(r.Name, p.World.Namespace)))
 	case r.Status.State == effect.Failed && p.ceilingReached(r):
-		return p.end(Blocked, decision.AttemptCeiling, fmt.Sprintf("Attempt %d of effect %q is refused: the policy's maxAttempts is %d. Nothing was executed.", r.Status.Attempt+1, r.Key, p.evaluation.Entry.MaxAttempts))
+		return p.refuseReservation(decision.AttemptCeiling, fmt.Sprintf("Attempt %d of effect %q is refused: the policy's maxAttempts is %d. Nothing was executed.", r.Status.Attempt+1, r.Key, p.evaluation.Entry.MaxAttempts))
 	}
 	return nil
 }
@@ -92,7 +105,7 @@ func (p *pass) inTheWay(r *effect.Record) Step {
 	if step := releaseOrphan(p.Snapshot, r); step != nil {
 		return step
 	}
-	return p.end(Blocked, decision.InProgress, fmt.Sprintf("%s is executing effect %q, attempt %d. Nothing was executed for this Action. Wait for its outcome, then propose again if it is still wanted.", r.Status.Holder.Name, r.Key, r.Status.Attempt))
+	return p.refuseReservation(decision.InProgress, fmt.Sprintf("%s is executing effect %q, attempt %d. Nothing was executed for this Action. Wait for its outcome, then propose again if it is still wanted.", r.Status.Holder.Name, r.Key, r.Status.Attempt))
 }
 
 // unsettled reports whether what a cache says of a holder may yet turn into something that makes its reservation an orphan.
@@ -186,7 +199,11 @@ func (p *pass) admit() Step {
 	status := p.decided(Admitted)
 	p.counted(&status)
 	status.Message = "The process with this claimID may execute it, once. Its report is awaited."
-	if r := p.Effect.Record; p.evaluation.EffectKey != nil {
+	if p.World.Observe {
+		status.WouldHave = &WouldHave{Decision: p.evaluation.Decision, Reason: p.evaluation.Reason, Blocked: p.blocked}
+		status.Message = "Observe mode: nothing is enforced. The process with this claimID may execute it. Its report is awaited."
+	}
+	if r := p.Effect.Record; p.evaluation.EffectKey != nil && !p.unreserved {
 		mode := map[effect.State]Mode{effect.Executing: AgentMode, effect.Reserved: OperatorMode}[r.Status.State]
 		switch {
 		case r.Key != *p.evaluation.EffectKey, mode != "" && mode != p.mode:

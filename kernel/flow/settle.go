@@ -27,7 +27,7 @@ type ending struct {
 func afterAdmission(s Snapshot) Step {
 	a := s.Action.Action
 	s.Lock, s.Late = s.lock()
-	if a.Effect == nil {
+	if !a.Reserves() {
 		end, step := outcome(s)
 		if step != nil {
 			return step
@@ -159,8 +159,12 @@ func outcome(s Snapshot) (ending, Step) {
 
 // findOut is what to do about an outcome that nobody knows.
 func findOut(s Snapshot) string {
-	e := s.Action.Action.Effect
-	if e == nil {
+	a := s.Action.Action
+	e := a.Effect
+	switch {
+	case e != nil && !a.Reserves():
+		return "Its effect was not reserved for it: nothing is blocked by it, and there is nothing to resolve. Find out what happened."
+	case e == nil:
 		return "It has no effect key: nothing is blocked by it, and there is nothing to resolve. Find out what happened before it is proposed again."
 	}
 	return "Find out what happened, then: " + howToResolve(e.Name, s.World.Namespace)
@@ -229,7 +233,7 @@ func finish(s Snapshot, end ending) Step {
 		return step
 	}
 	if found == nil {
-		if a.Effect != nil && a.Execution.Mode == AgentMode && s.Lock.Presence == Unread {
+		if a.Reserves() && a.Execution.Mode == AgentMode && s.Lock.Presence == Unread {
 			return Read{Object: TheLock} // its error and output belong into the receipt
 		}
 		return Append{Head: s.Chain.Head, Document: document(s, end)}
@@ -239,6 +243,12 @@ func finish(s Snapshot, end ending) Step {
 	if status.State == "" {
 		// A receipt says that this action was never admitted, which its own status disproves. Nobody knows.
 		status.State = Ambiguous
+	}
+	if status.State == Observed {
+		status.Outcome = map[decision.Result]State{decision.Committed: Committed, decision.Failed: Failed}[found.Ended()]
+		if status.Outcome == "" {
+			status.Outcome = Ambiguous
+		}
 	}
 	status.Reason, status.Message = found.Reason, found.Message
 	now, link := s.Now, s.Chain.FoundLink
@@ -355,6 +365,10 @@ func document(s Snapshot, end ending) receipt.Document {
 	d.ProposedTime, d.RulesHash = a.Created, a.RulesHash
 	d.Refused, d.RefusedCount = refusedStatements(s)
 	d.Result, d.Reason, d.Message = resultOf(end.state), end.reason, clip(end.message)
+	if w := a.WouldHave; w != nil && a.Execution != nil {
+		d.Result, d.Execution = decision.Observed, d.Result
+		d.WouldHave = &receipt.WouldHave{Decision: w.Decision, Reason: string(w.Reason), BlockedReason: string(w.Blocked)}
+	}
 	return d
 }
 

@@ -87,6 +87,10 @@ type Status struct {
 	Execution       *Execution
 	Receipt         *receipt.Link
 	FinishTime      *time.Time
+	// WouldHave is written by an admission in observe mode, and marks it: nothing was enforced.
+	WouldHave *WouldHave
+	// Outcome is how an observed action ended: Committed, Failed or Ambiguous. Its state is Observed.
+	Outcome State
 	// Resolved is set once a resolution settled the effect of this ambiguous action.
 	Resolved *Resolved
 	// Timeline is what happened to it, for people. Next writes it; nothing is decided by it.
@@ -124,6 +128,26 @@ type Execution struct {
 	Admitted  time.Time
 	Approvals []approval.Answer
 }
+
+// WouldHave is what enforce mode would have done with an observed action.
+type WouldHave struct {
+	Decision decision.Decision
+	Reason   decision.Reason
+	// Blocked is the first reason, in the order of the checks, for which it would not have run, or not yet; "": it would have.
+	Blocked decision.Reason
+}
+
+// Ended is how the action ended: of an observed one what it did.
+func (s Status) Ended() State {
+	if s.State == Observed {
+		return s.Outcome
+	}
+	return s.State
+}
+
+// Reserves reports whether the action was admitted with an attempt of an effect. One that names no effect key was not; nor was
+// one in observe mode whose reservation was refused.
+func (s Status) Reserves() bool { return s.Execution != nil && s.Effect != nil && s.Effect.Attempt > 0 }
 
 // Resolved names the resolution that settled an ambiguous action's effect.
 type Resolved struct {
@@ -298,6 +322,8 @@ type World struct {
 	// Authority holds the grants and delegations. Where Required is false they decide nothing.
 	Authority *authority.Set
 	Required  bool
+	// Observe: everything is decided, and nothing is enforced.
+	Observe bool
 	// RulesHash is of everything that decides here: Policies, Authority, Limits and Environment.
 	RulesHash string
 	// Accepted is the head a person accepted when the present epoch began, and when; the zero value: the chain was never

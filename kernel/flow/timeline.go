@@ -87,7 +87,7 @@ func (t *telling) authorised() {
 		return
 	}
 	if !r.Passed {
-		if t.after.Reason == r.Reason {
+		if said := t.after.Reason == r.Reason || t.after.DecisionReason == r.Reason; said && t.before.DecisionReason != r.Reason {
 			t.add(timeline.AuthorityDenied, authorityData(r))
 		}
 		return
@@ -203,6 +203,8 @@ func (t *telling) admitted() {
 	if e := t.after.Effect; e != nil && e.Attempt > 0 {
 		attempt = strconv.FormatInt(e.Attempt, 10)
 		t.add(timeline.EffectReserved, map[string]string{"effect_key": e.Key, "attempt": attempt})
+	} else if w := t.after.WouldHave; e != nil && w != nil {
+		t.add(timeline.EffectReservationRefused, map[string]string{"reason": string(w.Blocked), "effect_key": e.Key})
 	}
 	if x.Mode == AgentMode {
 		t.add(timeline.ExecutionStarted, map[string]string{"claim_id": x.ClaimID, "attempt": attempt})
@@ -213,7 +215,7 @@ func (t *telling) ended() {
 	if t.before.State.Terminal() || !t.after.State.Terminal() {
 		return
 	}
-	end := timeline.End(resultOf(t.after.State), t.after.Reason)
+	end := timeline.End(resultOf(t.after.Ended()), t.after.Reason)
 	data := map[string]string{"reason": string(t.after.Reason)}
 	if e := t.after.Effect; e != nil && end == timeline.EffectReservationRefused {
 		data["effect_key"] = e.Key
