@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/policy"
 )
@@ -123,6 +125,54 @@ func TestSamplesDecideAsTheirTablesSay(t *testing.T) {
 				for _, reason := range reasons {
 					if !reached[place(action, reason)] {
 						t.Errorf("no test comes to %s", place(action, reason))
+					}
+				}
+			}
+		})
+	}
+}
+
+// Every upper limit of what runs is pinned by its table, with a test at the limit and one just beyond it that comes to something
+// else: a limit with a digit too many fails.
+func TestSamplesPinTheirLimits(t *testing.T) {
+	for name, path := range samplePolicies(t) {
+		t.Run(name, func(t *testing.T) {
+			parsed, err := parsePolicyTests([]byte(readSample(t, filepath.Join(samples, "policytests", name+".yaml"))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			document := parseSample(t, path)
+			set := policy.NewSet([]policy.Source{document.Source(name)})
+			reasons := func(action, argument string, value *big.Int) map[decision.Reason]bool {
+				out := map[decision.Reason]bool{}
+				for _, test := range parsed.tests {
+					n, ok := canonical.Integer(test.proposal.Arguments[argument])
+					if test.proposal.Name != action || !ok || n.Cmp(value) != 0 {
+						continue
+					}
+					if evaluation, err := set.Evaluate(test.proposal); err == nil {
+						out[evaluation.Reason] = true
+					}
+				}
+				return out
+			}
+			for action, entry := range document.Actions {
+				for i, rule := range entry.Rules {
+					if rule.Decision == decision.Deny {
+						continue
+					}
+					for argument, bounds := range rule.When.Ranges() {
+						if bounds.High == nil {
+							continue
+						}
+						this := decision.Rule(i)
+						beyond := reasons(action, argument, new(big.Int).Add(bounds.High, big.NewInt(1)))
+						if !reasons(action, argument, bounds.High)[this] {
+							t.Errorf("no test of %s is at %s %s", place(action, this), argument, bounds.High)
+						}
+						if len(beyond) == 0 || beyond[this] {
+							t.Errorf("no test of %s is just beyond %s %s", place(action, this), argument, bounds.High)
+						}
 					}
 				}
 			}
