@@ -16,7 +16,7 @@ import (
 
 var (
 	cases = flag.Int("authority.cases", 1_000_000, "generated pairs of grants, three of which are one chain")
-	sets  = flag.Int("authority.sets", 20_000, "generated sets that are compared with the reference")
+	sets  = flag.Int("authority.sets", 8_000, "generated sets that are compared with the reference")
 	seed  = flag.Uint64("authority.seed", 20270301, "seed of the generated cases")
 )
 

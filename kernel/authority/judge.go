@@ -34,7 +34,7 @@ func (s *Set) Judge(d DelegationSource, now time.Time) Judgement {
 	}
 	content := d.Delegation
 	parent := s.nodes[content.Parent]
-	if parent == nil || !parent.usable() || parent.ref == (Ref{KindDelegation, d.Name}) {
+	if parent == nil || !parent.usable() {
 		return refuse(UnknownParent, "%s %s. Name a valid Grant or an accepted Delegation of this namespace; kubectl ctrlrun grants shows them.", content.Parent, absent(parent))
 	}
 	if why := mismatched(content, parent); why != "" {

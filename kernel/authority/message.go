@@ -44,10 +44,8 @@ func absent(n *node) string {
 		return "was refused itself"
 	case n.inert == NotJudged:
 		return "has no verdict yet"
-	case n.inert == Invalid:
-		return "is invalid"
 	}
-	return "is the delegation itself"
+	return "is invalid"
 }
 
 func (n *node) passes(p action.Proposal, r Result) string {
