@@ -64,7 +64,9 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 // reads them, and everything unfinished has a pass then; of what was said about finished Actions there is nothing to do.
 var statementsTell = builder.WithPredicates(predicate.Funcs{
 	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
-	UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion()
+	},
 })
 
 // actionOf is the Action a statement names.

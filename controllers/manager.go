@@ -107,6 +107,7 @@ func New(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		Scheme:                        Scheme(),
 		Logger:                        o.Logger,
 		Cache:                         caches(),
+		NewCache:                      newStatementCache,
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&v1alpha1.Receipt{}}}},
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.ProbeAddress,
@@ -123,27 +124,23 @@ func New(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	return mgr, build(mgr, o, skew)
 }
 
-// caches hold what decisions and waiting need, and no more: unfinished Actions, unsettled Effects.
+// caches hold what decisions and waiting need, and no more: unfinished Actions, unsettled Effects, and of statements what
+// statementCache says.
 func caches() cache.Options {
+	short := &shorten{}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&v1alpha1.Action{}:  {Field: fields.OneTermEqualSelector("status.receiptRef.name", "")},
-			&v1alpha1.Outcome{}: {Transform: withoutLongOutput},
+			&v1alpha1.Action{}:   {Field: fields.OneTermEqualSelector("status.receiptRef.name", "")},
+			&v1alpha1.Outcome{}:  {Transform: short.outcome},
+			&v1alpha1.Approval{}: {Transform: short.approval},
+			&v1alpha1.Claim{}:    {Transform: short.claim},
 			&v1alpha1.Effect{}: {Field: fields.AndSelectors(
 				fields.OneTermNotEqualSelector("status.state", string(v1alpha1.EffectCommitted)),
 				fields.OneTermNotEqualSelector("status.state", string(v1alpha1.EffectFailed)),
 			)},
 		},
 	}
-}
-
-// withoutLongOutput keeps out of memory what no receipt takes over. Nothing but the apiserver's own limit bounds an output.
-func withoutLongOutput(o any) (any, error) {
-	if outcome, ok := o.(*v1alpha1.Outcome); ok && outcome.Spec.Output != nil && len(outcome.Spec.Output.Raw) > flow.MaxOutputBytes {
-		outcome.Spec.Output = nil
-	}
-	return cache.TransformStripManagedFields()(o)
 }
 
 func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
@@ -231,13 +228,15 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 		// After an outage of the apiserver everybody waits for this to look again.
 		return controller.Options{MaxConcurrentReconciles: n, RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, 15*time.Second)}
 	}
+	first := newFirstLook(mgr.GetCache())
+	all.retained.found, all.retained.foundAll = first.finished, first.end
 	many, few, one := workers(o.Concurrency), workers(2), workers(1)
 	for _, err := range []error{
 		(&actionReconciler{client: c, passes: p}).setup(mgr, many, everything),
 		(&effectReconciler{client: c, passes: p}).setup(mgr, many, everyEffect),
-		approvalJudge(w).with(c, reader, o.Clock, guard).setup(mgr, "approval", few, func() client.ObjectList { return &v1alpha1.ApprovalList{} }),
-		claimJudge().with(c, reader, o.Clock, guard).setup(mgr, "claim", few, func() client.ObjectList { return &v1alpha1.ClaimList{} }),
-		outcomeJudge().with(c, reader, o.Clock, guard).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
+		approvalJudge(w).with(mgr, o.Clock, guard, nil).setup(mgr, "approval", few, func() client.ObjectList { return &v1alpha1.ApprovalList{} }),
+		claimJudge().with(mgr, o.Clock, guard, nil).setup(mgr, "claim", few, func() client.ObjectList { return &v1alpha1.ClaimList{} }),
+		outcomeJudge().with(mgr, o.Clock, guard, first).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
 		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: policies}).setup(mgr, one),
 		(&chainOpener{worlds: w, changed: all.Tell}).setup(mgr, few),
 		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: policies, worlds: w}).setup(mgr, few),
@@ -255,21 +254,8 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 }
 
 func index(ctx context.Context, indexer client.FieldIndexer) error {
-	uid := func(o client.Object) []string {
-		switch o := o.(type) {
-		case *v1alpha1.Approval:
-			return []string{string(o.Spec.ActionRef.UID)}
-		case *v1alpha1.Claim:
-			return []string{string(o.Spec.ActionRef.UID)}
-		case *v1alpha1.Outcome:
-			return []string{string(o.Spec.ActionRef.UID)}
-		}
-		return nil
-	}
-	for _, o := range []client.Object{&v1alpha1.Approval{}, &v1alpha1.Claim{}, &v1alpha1.Outcome{}} {
-		if err := indexer.IndexField(ctx, o, byActionUID, uid); err != nil {
-			return err
-		}
+	if err := indexStatements(ctx, indexer); err != nil {
+		return err
 	}
 	if err := indexer.IndexField(ctx, &v1alpha1.Resolution{}, byEffectName, func(o client.Object) []string {
 		return []string{o.(*v1alpha1.Resolution).Spec.EffectRef.Name}

@@ -1,13 +1,18 @@
 package controllers
 
 import (
+	"container/heap"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,13 +33,42 @@ type retention struct {
 	clock  Clock
 	worlds *worlds
 	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	// found is told of each Action that was finished before this process began, and foundAll when there are no more.
+	found    func(context.Context, *v1alpha1.Action)
+	foundAll func(context.Context)
 
-	mu      sync.Mutex
-	waiting map[types.NamespacedName]bool // for a time; a clock that jumps ends the wait
+	mu   sync.Mutex
+	kept map[string]*keptActions // by namespace
+	wake chan struct{}
+}
+
+// kept is a finished Action. There are many: it is no more than says when it is due, by whatever the settings are then.
+type kept struct {
+	finished int64 // nanoseconds
+	name     string
+}
+
+// keptActions is a heap whose first is due first.
+type keptActions []kept
+
+func (k keptActions) Len() int           { return len(k) }
+func (k keptActions) Less(i, j int) bool { return k[i].finished < k[j].finished }
+func (k keptActions) Swap(i, j int)      { k[i], k[j] = k[j], k[i] }
+func (k *keptActions) Push(x any)        { *k = append(*k, x.(kept)) }
+func (k *keptActions) Pop() any {
+	last := len(*k) - 1
+	x := (*k)[last]
+	(*k)[last] = kept{}
+	*k = (*k)[:last]
+	return x
 }
 
 func newRetention() *retention {
-	return &retention{waiting: map[types.NamespacedName]bool{}, queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]())}
+	return &retention{
+		kept: map[string]*keptActions{}, wake: make(chan struct{}, 1),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]()),
+		found: func(context.Context, *v1alpha1.Action) {}, foundAll: func(context.Context) {},
+	}
 }
 
 // Add notes an Action that is finished.
@@ -42,19 +76,33 @@ func (r *retention) Add(o *v1alpha1.Action) {
 	if o.Labels[v1alpha1.CanaryLabel] != "" {
 		return
 	}
-	// The settings may be changed until then; whoever changes them makes it look again.
-	settings := &v1alpha1.Settings{}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := r.client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
-		r.waits(client.ObjectKeyFromObject(o), time.Second) // to be looked at, with the settings then
-		return
-	}
 	finished := o.CreationTimestamp.Time
 	if o.Status.FinishTime != nil {
 		finished = o.Status.FinishTime.Time
 	}
-	r.waits(client.ObjectKeyFromObject(o), max(finished.Add(limits(settings).FinishedTTL).Sub(r.clock.Now()), time.Millisecond))
+	r.keep(client.ObjectKeyFromObject(o), finished)
+}
+
+func (r *retention) keep(key types.NamespacedName, finished time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.kept[key.Namespace]
+	if all == nil {
+		all = &keptActions{}
+		r.kept[strings.Clone(key.Namespace)] = all
+	}
+	one := kept{finished: finished.UnixNano(), name: key.Name}
+	heap.Push(all, one)
+	if (*all)[0] == one {
+		r.again()
+	}
+}
+
+func (r *retention) again() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Start implements manager.Runnable.
@@ -69,8 +117,46 @@ func (r *retention) Start(ctx context.Context) error {
 	for range retentionWorkers {
 		workers.Go(func() { r.work(ctx) })
 	}
+	for ctx.Err() == nil {
+		timer := time.NewTimer(r.due(ctx))
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
 	workers.Wait()
 	return nil
+}
+
+// due gives out what is due, and says after how long there is more. By a clock that jumps, and after settings are changed,
+// it is asked again.
+func (r *retention) due(ctx context.Context) time.Duration {
+	r.mu.Lock()
+	namespaces := slices.Collect(maps.Keys(r.kept))
+	r.mu.Unlock()
+	wait := time.Hour
+	for _, namespace := range namespaces {
+		settings := &v1alpha1.Settings{}
+		if err := r.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
+			wait = min(wait, time.Second)
+			continue
+		}
+		since := r.clock.Now().Add(-limits(settings).FinishedTTL).UnixNano()
+		r.mu.Lock()
+		all := r.kept[namespace]
+		for all.Len() > 0 && (*all)[0].finished <= since {
+			r.queue.Add(types.NamespacedName{Namespace: namespace, Name: heap.Pop(all).(kept).name})
+		}
+		if all.Len() > 0 {
+			wait = min(wait, max(time.Duration((*all)[0].finished-since), time.Millisecond))
+		} else {
+			delete(r.kept, namespace)
+		}
+		r.mu.Unlock()
+	}
+	return wait
 }
 
 func (r *retention) work(ctx context.Context) {
@@ -79,7 +165,7 @@ func (r *retention) work(ctx context.Context) {
 		if stop {
 			return
 		}
-		wait, err := r.look(ctx, key)
+		later, err := r.look(ctx, key)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -87,7 +173,9 @@ func (r *retention) work(ctx context.Context) {
 			r.queue.AddRateLimited(key)
 		default:
 			r.queue.Forget(key)
-			r.waits(key, wait)
+			if !later.IsZero() {
+				r.keep(key, later)
+			}
 		}
 		r.queue.Done(key)
 	}
@@ -95,13 +183,24 @@ func (r *retention) work(ctx context.Context) {
 
 // findFinished notes what was finished before this process began, in namespaces where nothing happens any more too.
 func (r *retention) findFinished(ctx context.Context) {
+	next := ""
 	for {
-		all, err := listFinished(ctx, r.reader, metav1.NamespaceAll)
+		page, err := finishedPage(ctx, r.reader, metav1.NamespaceAll, next)
 		if err == nil {
-			for i := range all {
-				r.Add(&all[i])
+			for i := range page.Items {
+				if o := &page.Items[i]; o.Status.ReceiptRef != nil {
+					r.Add(o)
+					r.found(ctx, o)
+				}
 			}
-			return
+			if next = page.Continue; next == "" {
+				r.foundAll(ctx)
+				return
+			}
+			continue
+		}
+		if apierrors.IsResourceExpired(err) {
+			next = "" // what is noted twice is looked at twice
 		}
 		ctrl.LoggerFrom(ctx).V(1).Info("Finished actions are listed again", "err", err.Error())
 		select {
@@ -112,39 +211,38 @@ func (r *retention) findFinished(ctx context.Context) {
 	}
 }
 
-func (r *retention) waits(key types.NamespacedName, wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.waiting, key)
-	if wait > 0 {
-		r.waiting[key] = true
-		r.queue.AddAfter(key, wait)
+// finishedPage lists some finished Actions, and where to go on.
+func finishedPage(ctx context.Context, reader client.Reader, namespace, next string) (*v1alpha1.ActionList, error) {
+	list := &v1alpha1.ActionList{} // a new one each time: what is read into an old one is read over what it holds
+	err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(250), client.Continue(next),
+		client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
+	if err != nil {
+		return nil, fmt.Errorf("list finished actions: %w", err)
 	}
+	return list, nil
 }
 
-// Look makes it look again at a namespace; at all of them if none is named.
-func (r *retention) Look(namespace string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for key := range r.waiting {
-		if namespace == "" || key.Namespace == namespace {
-			r.queue.Add(key)
-		}
-	}
-}
+// Look makes it look again at what is due: by other settings, or another time.
+func (r *retention) Look(string) { r.again() }
 
-// look deletes one finished Action if it is time, or says how long to wait.
-func (r *retention) look(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+// look deletes one finished Action if it is time. Otherwise it says when the Action would have to have finished to be looked at
+// when that makes sense; the zero time: not again.
+func (r *retention) look(ctx context.Context, key types.NamespacedName) (time.Time, error) {
+	var never time.Time
 	world, open, err := r.worlds.world(ctx, key.Namespace)
 	if err != nil {
 		if err == errNoNamespace {
-			return 0, nil
+			return never, nil
 		}
-		return 0, err
+		return never, err
+	}
+	after := func(wait time.Duration) time.Time { return r.clock.Now().Add(wait - world.Limits.FinishedTTL) }
+	if open.usable() == nil {
+		return after(time.Minute), nil // nothing is deleted until a person has accepted the chain
 	}
 	o := &v1alpha1.Action{}
 	if err := r.reader.Get(ctx, key, o); err != nil {
-		return 0, client.IgnoreNotFound(err)
+		return never, client.IgnoreNotFound(err)
 	}
 	var effect *v1alpha1.Effect
 	if e := o.Status.Effect; e != nil {
@@ -152,7 +250,7 @@ func (r *retention) look(ctx context.Context, key types.NamespacedName) (time.Du
 		if err := r.reader.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: e.Name}, effect); apierrors.IsNotFound(err) {
 			effect = nil
 		} else if err != nil {
-			return 0, err
+			return never, err
 		}
 	}
 	view := flow.Retained{Finished: o.Status.ReceiptRef != nil, FinishTime: o.CreationTimestamp.Time, UID: string(o.UID)}
@@ -163,13 +261,15 @@ func (r *retention) look(ctx context.Context, key types.NamespacedName) (time.Du
 		view.HolderUID, view.EffectAmbiguous = string(effect.Status.Holder.UID), effect.Status.State == v1alpha1.EffectAmbiguous
 	}
 	due, keep := flow.Retain(view, world, r.clock.Now())
-	if keep || open.usable() == nil {
-		return 0, nil // its effect's resolution, or the acceptance of the chain, brings it here again
+	switch {
+	case keep:
+		return never, nil // its effect's resolution brings it here again
+	case due > 0:
+		return after(due), nil
+	case open.usable() == nil:
+		return after(time.Minute), nil
 	}
-	if due > 0 {
-		return due, nil
-	}
-	return 0, r.remove(ctx, o)
+	return never, r.remove(ctx, o)
 }
 
 func (r *retention) remove(ctx context.Context, o *v1alpha1.Action) error {

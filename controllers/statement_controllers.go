@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/records"
@@ -25,6 +27,7 @@ import (
 // does, and judges for itself.
 type judge[T client.Object] struct {
 	client    client.Client
+	short     client.Reader // the caches: what is cut is not made whole for a verdict
 	reader    client.Reader
 	clock     Clock
 	admission *admissionGuard
@@ -32,6 +35,8 @@ type judge[T client.Object] struct {
 	reference func(T) v1alpha1.ObjectReference
 	status    func(T) *v1alpha1.StatementStatus
 	verdict   func(ctx context.Context, j *judge[T], o T, a *flow.Action) (flow.Verdict, error)
+	// first is what of those that were there before this process may be about Actions that are finished.
+	first *firstLook
 	// note, if there is one, writes what else an accepted statement's status says.
 	note func(ctx context.Context, next T, v flow.Verdict) error
 }
@@ -39,7 +44,7 @@ type judge[T client.Object] struct {
 // Reconcile implements reconcile.Reconciler.
 func (j *judge[T]) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	o := j.empty()
-	if err := j.client.Get(ctx, request.NamespacedName, o); err != nil {
+	if err := j.short.Get(ctx, request.NamespacedName, o); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if c := meta.FindStatusCondition(j.status(o).Conditions, v1alpha1.AcceptedCondition); c != nil {
@@ -53,6 +58,13 @@ func (j *judge[T]) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Re
 		return ctrl.Result{}, err
 	}
 	next := o.DeepCopyObject().(T)
+	if outcome, ok := any(next).(*v1alpha1.Outcome); ok && isCut(outcome) {
+		// What is written is whole. A status that was written since tells of itself.
+		*outcome = v1alpha1.Outcome{}
+		if err := j.reader.Get(ctx, request.NamespacedName, outcome); err != nil || outcome.ResourceVersion != o.GetResourceVersion() {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+	}
 	records.SetCondition(&j.status(next).Conditions, next.GetGeneration(), j.clock.Now(), v1alpha1.AcceptedCondition, v.Accepted, v.Reason, v.Message)
 	if j.note != nil && v.Accepted {
 		if err := j.note(ctx, next, v); err != nil {
@@ -98,8 +110,23 @@ func (j *judge[T]) sweep(ctx context.Context, o T, c *metav1.Condition) (ctrl.Re
 
 // setup watches the statements, and the Actions they are about: a verdict may have to wait for the Action's.
 func (j *judge[T]) setup(mgr ctrl.Manager, name string, options controller.Options, list func() client.ObjectList) error {
-	return ctrl.NewControllerManagedBy(mgr).Named(name).
-		For(j.empty()).
+	b := ctrl.NewControllerManagedBy(mgr).Named(name)
+	if j.first != nil {
+		b = b.WatchesRawSource(source.Channel(j.first.look, &handler.EnqueueRequestForObject{}))
+	}
+	return b.
+		For(j.empty(), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool {
+				o := e.Object.(T)
+				if c := meta.FindStatusCondition(j.status(o).Conditions, v1alpha1.AcceptedCondition); c != nil && c.Reason != v1alpha1.ReasonActionNotFound {
+					return false // it has its verdict, and goes with its Action
+				}
+				return !e.IsInInitialList || j.first == nil || !j.first.puts(o)
+			},
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				return e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion()
+			},
+		})).
 		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 			found := list()
 			if err := j.client.List(ctx, found, client.InNamespace(o.GetNamespace()), client.MatchingFields{byActionUID: string(o.GetUID())}); err != nil {
@@ -173,9 +200,73 @@ func outcomeJudge() *judge[*v1alpha1.Outcome] {
 	}
 }
 
-func (j *judge[T]) with(client client.Client, reader client.Reader, clock Clock, admission *admissionGuard) *judge[T] {
-	j.client, j.reader, j.clock, j.admission = client, reader, clock, admission
+func (j *judge[T]) with(mgr ctrl.Manager, clock Clock, admission *admissionGuard, first *firstLook) *judge[T] {
+	j.client, j.short, j.reader, j.clock, j.admission, j.first = mgr.GetClient(), shortened(mgr.GetCache()), mgr.GetAPIReader(), clock, admission, first
 	return j
+}
+
+// firstLook keeps a judge from asking, when it starts, for the Action of each Outcome there is. Almost all of these Actions
+// are finished, and the retention lists them anyway. What it puts aside is judged by what was listed: a finished Action never
+// changes, so an Outcome that needs no verdict by it needs none ever. Everything else is given to the judge, who asks. It only
+// ever saves requests: what comes to it too late is not put aside.
+type firstLook struct {
+	statements client.Reader
+	look       chan event.GenericEvent
+
+	mu    sync.Mutex
+	over  bool
+	aside map[types.UID]types.NamespacedName
+	clear map[types.UID]struct{}
+}
+
+func newFirstLook(statements client.Reader) *firstLook {
+	return &firstLook{statements: statements, look: make(chan event.GenericEvent), aside: map[types.UID]types.NamespacedName{}, clear: map[types.UID]struct{}{}}
+}
+
+// puts an Outcome aside, if this is not over yet.
+func (f *firstLook) puts(o client.Object) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		return false
+	}
+	if _, clear := f.clear[o.GetUID()]; !clear {
+		f.aside[o.GetUID()] = client.ObjectKeyFromObject(o)
+	}
+	return true
+}
+
+// finished judges the Outcomes of a finished Action by what was read of it.
+func (f *firstLook) finished(ctx context.Context, a *v1alpha1.Action) {
+	outcomes := &v1alpha1.OutcomeList{}
+	if err := f.statements.List(ctx, outcomes, client.InNamespace(a.Namespace), client.MatchingFields{byActionUID: string(a.UID)}, client.UnsafeDisableDeepCopy); err != nil {
+		return // they stay aside
+	}
+	for i := range outcomes.Items {
+		o := &outcomes.Items[i]
+		if given, _ := accepted(o.Status.Conditions); given || o.Spec.ActionRef.Name != a.Name || flow.JudgeOutcome(records.Action(a), *records.Outcome(o)).Given() {
+			continue
+		}
+		f.mu.Lock()
+		delete(f.aside, o.UID)
+		f.clear[o.UID] = struct{}{}
+		f.mu.Unlock()
+	}
+}
+
+// end gives the judge what is left.
+func (f *firstLook) end(ctx context.Context) {
+	f.mu.Lock()
+	left := f.aside
+	f.over, f.aside, f.clear = true, nil, nil
+	f.mu.Unlock()
+	for _, key := range left {
+		select {
+		case f.look <- event.GenericEvent{Object: &v1alpha1.Outcome{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // accepted reports whether a statement has a verdict, and which.

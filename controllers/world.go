@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +20,7 @@ import (
 	"ctrlrun.dev/operator/controllers/ledger"
 	"ctrlrun.dev/operator/controllers/observe"
 	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -116,6 +116,7 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 		Limits:         limits(settings),
 		Policies:       set,
 		Observe:        settings.Spec.Mode != nil && *settings.Spec.Mode == v1alpha1.ModeObserve,
+		People:         people(settings),
 		Required:       settings.Spec.Authority != nil && *settings.Spec.Authority == v1alpha1.AuthorityRequired,
 	}
 	if world.Authority, err = w.authority.set(ctx, name, maxDepth(settings), world.AdmissionSince); err != nil {
@@ -164,6 +165,19 @@ func environment(ns *corev1.Namespace) string {
 		return e
 	}
 	return v1alpha1.DefaultEnvironment
+}
+
+func people(s *v1alpha1.Settings) *approval.People {
+	if len(s.Spec.IdentityAliases) == 0 {
+		return nil
+	}
+	aliases := make([][]string, 0, len(s.Spec.IdentityAliases))
+	for _, names := range s.Spec.IdentityAliases {
+		if len(names) > 0 {
+			aliases = append(aliases, names)
+		}
+	}
+	return approval.NewPeople(aliases)
 }
 
 func maxDepth(s *v1alpha1.Settings) int {
@@ -235,16 +249,8 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 		head := o.chain.Head()
 		view.Remembered = &head
 	}
-	finished, err := listFinished(ctx, w.reader, ns.Name)
-	if err != nil {
+	if view.HighestRef, err = highestRef(ctx, w.reader, ns.Name, o.acceptedTime); err != nil {
 		return err
-	}
-	for i := range finished {
-		if t := finished[i].Status.FinishTime; t != nil && t.After(o.acceptedTime) {
-			if ref := finished[i].Status.ReceiptRef; ref.Seq > view.HighestRef.Seq {
-				view.HighestRef = receipt.Link{Seq: ref.Seq, Hash: ref.Hash}
-			}
-		}
 	}
 	message, err := flow.CheckLedger(view)
 	if err != nil {
@@ -283,9 +289,6 @@ func (w *worlds) check(ctx context.Context, o *openChain, ns *corev1.Namespace) 
 	if l.Status != nil && l.Status.AdmissionSince != nil {
 		o.audited = l.Status.AdmissionSince.Time
 	}
-	for i := range finished {
-		w.retain(&finished[i])
-	}
 	if exists && l.Status != nil && !meta.IsStatusConditionTrue(l.Status.Conditions, v1alpha1.ReadyCondition) {
 		return w.markLedger(ctx, ns.Name, true, "")
 	}
@@ -320,25 +323,22 @@ func (w *worlds) reopen(ctx context.Context, ns *corev1.Namespace) error {
 	return w.check(ctx, o, ns)
 }
 
-// listFinished lists finished Actions, as little of each as retention needs.
-func listFinished(ctx context.Context, reader client.Reader, namespace string) ([]v1alpha1.Action, error) {
-	var all []v1alpha1.Action
-	list := &v1alpha1.ActionList{}
+// highestRef is the last link of a chain that an Action quotes which finished after a time.
+func highestRef(ctx context.Context, reader client.Reader, namespace string, after time.Time) (receipt.Link, error) {
+	highest, next := receipt.Link{}, ""
 	for {
-		err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue),
-			client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
+		page, err := finishedPage(ctx, reader, namespace, next)
 		if err != nil {
-			return nil, fmt.Errorf("list finished actions: %w", err)
+			return highest, err
 		}
-		for i := range list.Items {
-			if list.Items[i].Status.ReceiptRef != nil {
-				slim := v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: list.Items[i].Namespace, Name: list.Items[i].Name, UID: list.Items[i].UID, Labels: list.Items[i].Labels}}
-				slim.Status.ReceiptRef, slim.Status.FinishTime, slim.Status.Effect = list.Items[i].Status.ReceiptRef, list.Items[i].Status.FinishTime, list.Items[i].Status.Effect
-				all = append(all, slim)
+		for i := range page.Items {
+			s := &page.Items[i].Status
+			if t := s.FinishTime; t != nil && t.After(after) && s.ReceiptRef != nil && s.ReceiptRef.Seq > highest.Seq {
+				highest = receipt.Link{Seq: s.ReceiptRef.Seq, Hash: s.ReceiptRef.Hash}
 			}
 		}
-		if list.Continue == "" {
-			return all, nil
+		if next = page.Continue; next == "" {
+			return highest, nil
 		}
 	}
 }

@@ -11,14 +11,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	sdk "ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/controllers"
+	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/test/testenv"
 )
 
@@ -168,6 +174,85 @@ var _ = Describe("what a governed action costs", Serial, func() {
 			"PUT actions/status 200",
 		))
 		show("approve path", "operator", writes[len(writesBefore):], reads[len(readsBefore):])
+		s.chainHolds()
+	})
+
+	It("is a receipt that holds all of a report of which the operator keeps a part", func() {
+		s, _, ofOperator, _ := counting()
+		output := fmt.Sprintf(`{"log":%q}`, strings.Repeat("all is well, ", 300))
+		long := func(a *v1alpha1.Action) *v1alpha1.Outcome {
+			o := s.outcome(a, v1alpha1.OutcomeCommitted)
+			o.Spec.Output, o.Spec.Error = &apiextensionsv1.JSON{Raw: []byte(output)}, strings.Repeat("a warning, ", 50)
+			return o
+		}
+		a := s.reaches(s.propose(refund(unique("txn"), 100)), v1alpha1.ActionAdmitted)
+		report := long(a)
+		Expect(env.Client(s.agent).Create(ctx, report)).To(Succeed())
+		a = s.reaches(a, v1alpha1.ActionCommitted)
+		d := s.receiptOf(a)
+		Expect(d.Output).To(MatchJSON(output))
+		Expect(d.Error).To(Equal(report.Spec.Error))
+		_, reads := ofOperator.snapshot()
+		Expect(reads).To(ContainElement("GET outcomes 200"))
+
+		By("and the verdict on one that does not count leaves it as it is")
+		stray := long(a)
+		stray.Spec.ClaimID = uuid.NewString()
+		stray.Name = flow.LockName(string(a.UID), stray.Spec.ClaimID, s.agent.Name)
+		Expect(env.Client(s.agent).Create(ctx, stray)).To(Succeed())
+		before := stray.Spec.DeepCopy()
+		Eventually(func() bool {
+			Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(stray), stray)).To(Succeed())
+			return meta.IsStatusConditionFalse(stray.Status.Conditions, v1alpha1.AcceptedCondition)
+		}).Should(BeTrue())
+		Expect(&stray.Spec).To(Equal(before))
+		s.chainHolds()
+	})
+
+	It("is no request for each that is finished when an operator starts, which judges what was said meanwhile all the same", func() {
+		withoutOperator()
+		operator = startOperator(controllers.Options{})
+		s := newScene()
+		const finished = 30
+		s.commits(finished)
+		a := s.committed(unique("txn"))
+		withoutOperator()
+		stray := s.outcome(a, v1alpha1.OutcomeCommitted)
+		stray.Spec.ClaimID = uuid.NewString()
+		stray.Name = flow.LockName(string(a.UID), stray.Spec.ClaimID, s.agent.Name)
+		nothing := s.outcome(a, v1alpha1.OutcomeCommitted)
+		nothing.Spec.ActionRef = v1alpha1.ObjectReference{Name: "nothing", UID: types.UID(uuid.NewString())}
+		nothing.Name = flow.LockName(string(nothing.Spec.ActionRef.UID), nothing.Spec.ClaimID, s.agent.Name)
+		for _, o := range []*v1alpha1.Outcome{stray, nothing} {
+			Expect(env.Client(s.agent).Create(ctx, o)).To(Succeed())
+		}
+
+		count := &requestCount{namespace: s.ns}
+		counted, err := env.StartOperator(func(cfg *rest.Config) (testenv.Runnable, error) {
+			cfg.Wrap(count.wrap)
+			return controllers.New(cfg, controllers.Options{Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock})
+		})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(counted.Stop)
+		for o, reason := range map[*v1alpha1.Outcome]string{stray: "NotAdmitted", nothing: v1alpha1.ReasonActionNotFound} {
+			Eventually(func() string {
+				Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
+				if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition); c != nil {
+					return c.Reason
+				}
+				return ""
+			}).Should(Equal(reason))
+		}
+		s.committed(unique("txn")) // it is at work, and what exists is behind it
+		_, reads := count.snapshot()
+		AddReportEntry("reads of an operator that starts", strings.Join(reads, ", "))
+		ofActions := 0
+		for _, line := range reads {
+			if strings.HasPrefix(line, "GET actions ") {
+				ofActions++
+			}
+		}
+		Expect(ofActions).To(BeNumerically("<", finished/2), "one list, those of the outcomes that need a verdict, and those of the last action")
 		s.chainHolds()
 	})
 
