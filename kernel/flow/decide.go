@@ -39,8 +39,10 @@ type pass struct {
 	tally      approval.Tally
 	claimID    string
 	claim      *effect.Ref
-	// In observe mode: the first reason for which the action would not have run, and that its effect is not reserved for it.
+	// In observe mode: the first reason for which the action would not have run, that people would have been asked, and that
+	// its effect is not reserved for it.
 	blocked    decision.Reason
+	asks       bool
 	unreserved bool
 }
 
@@ -158,7 +160,7 @@ func (p *pass) evaluate() Step {
 	case p.mode == OperatorMode && evaluation.EffectKey == nil:
 		return p.end(Denied, decision.ExecutorNeedsEffect, fmt.Sprintf("The Executor %s executes %s, and what it executes needs an effect key. Add an effect template to the policy.", p.Executor.Name, a.Type))
 	case evaluation.Decision == decision.Approve && p.World.Observe:
-		p.would(decision.ApprovalRequired)
+		p.asks = true
 	case evaluation.Decision == decision.Approve:
 		p.required = evaluation.Entry.Approvals()
 	case evaluation.Decision != decision.Allow:
@@ -280,11 +282,8 @@ func (p *pass) known() Step {
 // approved answers until the required people have said yes to exactly what this pass computed.
 func (p *pass) approved() Step {
 	a := p.a
-	if p.World.Observe {
-		return nil // nobody is asked, and what people said before it was switched to is not spent
-	}
 	if a.Ask == nil {
-		if p.required == 0 {
+		if p.required == 0 { // in observe mode nobody is asked
 			return nil
 		}
 		return p.pin()
@@ -296,6 +295,9 @@ func (p *pass) approved() Step {
 		Expiration: a.Ask.Expiration, AdmissionSince: p.World.AdmissionSince, Required: p.required,
 	}
 	p.tally = p.question.Count(p.Answers.Answers)
+	if p.World.Observe {
+		return p.wouldAnswer()
+	}
 	for i := range p.tally.Approved {
 		if a := &p.tally.Approved[i]; a.RulesHash == "" {
 			a.RulesHash = p.World.RulesHash // this pass is the first to accept it
@@ -330,6 +332,28 @@ func (p *pass) approved() Step {
 	status.ClaimableTime, status.ClaimExpiration = nil, nil
 	status.Message = p.waitingForPeople(ask.Counted)
 	return p.write(status, WhyWait, p.waits(a.Ask.Expiration, "approval"))
+}
+
+// wouldAnswer notes in observe mode what people said before it was switched to: they are asked no longer, what they said is not
+// spent, and their no stops nothing.
+func (p *pass) wouldAnswer() Step {
+	question, tally := p.question, p.tally
+	p.required, p.tally = 0, approval.Tally{}
+	if p.asks {
+		question.Required = max(question.Required, p.evaluation.Entry.Approvals())
+	}
+	switch {
+	case tally.Denied != nil:
+		p.would(decision.ApprovalDenied)
+	case !p.asks:
+	case tally.Sufficient(question):
+		p.asks = false
+	case p.Now.After(question.Expiration):
+		p.would(decision.ApprovalExpired)
+	default:
+		p.would(decision.ApprovalRequired)
+	}
+	return nil
 }
 
 // waits until that time is over, or what lets the principal propose is: nobody is asked for what nobody may do any more.

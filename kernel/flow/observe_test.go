@@ -25,13 +25,18 @@ func TestObserveGoesOn(t *testing.T) {
 		first  string // the reservation, or the admission where there is none
 		would  flow.WouldHave
 	}{
-		"allowed":                       {allowing, mine, nil, "reserve: Executing 1", flow.WouldHave{Decision: decision.Allow, Reason: decision.PlainDecision}},
-		"to be approved":                {approving, mine, nil, "reserve: Executing 1", flow.WouldHave{Decision: decision.Approve, Reason: decision.PlainDecision, Blocked: decision.ApprovalRequired}},
-		"denied":                        {denying, mine, nil, "reserve: Executing 1", flow.WouldHave{Decision: decision.Deny, Reason: decision.PlainDecision, Blocked: decision.PolicyDenied}},
-		"unknown":                       {`{}`, mine, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Deny, Reason: decision.UnknownAction, Blocked: decision.UnknownAction}},
-		"not granted":                   {allowing, mine, requiring(grants(t, nil)), "reserve: Executing 1", flow.WouldHave{Decision: decision.Deny, Reason: decision.NoAuthority, Blocked: decision.NoAuthority}},
-		"committed already":             {allowing, func(p *snapshotBuilder) *snapshotBuilder { return p.Effect(flow.Fresh, committed) }, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Allow, Reason: decision.PlainDecision, Blocked: decision.Duplicate}},
-		"committed, and to be approved": {approving, func(p *snapshotBuilder) *snapshotBuilder { return p.Effect(flow.Fresh, committed) }, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Approve, Reason: decision.PlainDecision, Blocked: decision.ApprovalRequired}},
+		"allowed":           {allowing, mine, nil, "reserve: Executing 1", flow.WouldHave{Decision: decision.Allow, Reason: decision.PlainDecision}},
+		"to be approved":    {approving, mine, nil, "reserve: Executing 1", flow.WouldHave{Decision: decision.Approve, Reason: decision.PlainDecision, Blocked: decision.ApprovalRequired}},
+		"denied":            {denying, mine, nil, "reserve: Executing 1", flow.WouldHave{Decision: decision.Deny, Reason: decision.PlainDecision, Blocked: decision.PolicyDenied}},
+		"unknown":           {`{}`, mine, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Deny, Reason: decision.UnknownAction, Blocked: decision.UnknownAction}},
+		"not granted":       {allowing, mine, requiring(grants(t, nil)), "reserve: Executing 1", flow.WouldHave{Decision: decision.Deny, Reason: decision.NoAuthority, Blocked: decision.NoAuthority}},
+		"committed already": {allowing, func(p *snapshotBuilder) *snapshotBuilder { return p.Effect(flow.Fresh, committed) }, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Allow, Reason: decision.PlainDecision, Blocked: decision.Duplicate}},
+		// Enforcing looks at the effect before it asks anybody, unless it is in progress.
+		"committed, and to be approved": {approving, func(p *snapshotBuilder) *snapshotBuilder { return p.Effect(flow.Fresh, committed) }, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Approve, Reason: decision.PlainDecision, Blocked: decision.Duplicate}},
+		"in progress, and to be approved": {approving, func(p *snapshotBuilder) *snapshotBuilder {
+			return p.Effect(flow.Fresh, aRecord(held).Obj()).Holder(flow.Fresh, held)
+		}, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Approve, Reason: decision.PlainDecision, Blocked: decision.ApprovalRequired}},
+		"committed, and denied": {denying, func(p *snapshotBuilder) *snapshotBuilder { return p.Effect(flow.Fresh, committed) }, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Deny, Reason: decision.PlainDecision, Blocked: decision.PolicyDenied}},
 		"in progress": {allowing, func(p *snapshotBuilder) *snapshotBuilder {
 			return p.Effect(flow.Fresh, aRecord(held).Obj()).Holder(flow.Fresh, held)
 		}, nil, "admit a1: Admitted", flow.WouldHave{Decision: decision.Allow, Reason: decision.PlainDecision, Blocked: decision.InProgress}},
@@ -130,4 +135,41 @@ func TestObserveWhileItWaits(t *testing.T) {
 	}
 	a.Status = claimable
 	expect(t, aPass(a).Policy(approving).Read().Effect(flow.Absent, nil).Answers(flow.Fresh), "wait a1: AwaitingApproval")
+}
+
+// What people said before it was switched to is part of what enforcing would have done, and is not spent.
+func TestObserveHearsWhatPeopleSaid(t *testing.T) {
+	asked := anAction("a1").Asked(1).Obj()
+	yes, no := anApproval(asked).Obj(), anApproval(asked).Denied().Obj()
+	for name, tc := range map[string]struct {
+		policy  string
+		answers []approval.Answer
+		after   time.Duration
+		want    decision.Reason
+	}{
+		"nothing yet":          {approving, nil, 0, decision.ApprovalRequired},
+		"yes":                  {approving, []approval.Answer{yes}, 0, ""},
+		"no":                   {approving, []approval.Answer{no}, 0, decision.ApprovalDenied},
+		"nothing in time":      {approving, nil, time.Hour, decision.ApprovalExpired},
+		"no, where it may now": {allowing, []approval.Answer{no}, 0, decision.ApprovalDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := anAction("a1").Asked(1).Obj()
+			now := noon.Add(tc.after)
+			p := func() *snapshotBuilder {
+				return aPass(a).At(now).Policy(tc.policy).Read().Effect(flow.Absent, nil).Answers(flow.Fresh, tc.answers...).With(observing)
+			}
+			a.Status = expect(t, p(), "claimable a1: Claimable").(flow.WriteAction).Status
+			claimed := p().Claims(flow.Fresh, aClaim(a, "c1").Obj())
+			reserve := expect(t, claimed, "reserve: Executing 1").(flow.WriteEffect)
+			record := &effect.Record{Name: reserve.Name, UID: "effect-uid", Key: reserve.Key, Status: &reserve.Status}
+			admitted := expect(t, claimed.Effect(flow.Fresh, record), "admit a1: Admitted").(flow.WriteAction).Status
+			if got := admitted.WouldHave.Blocked; got != tc.want {
+				t.Errorf("it would have been stopped by %q, want %q", got, tc.want)
+			}
+			if len(admitted.Execution.Approvals) > 0 {
+				t.Errorf("approvals were spent: %+v", admitted.Execution.Approvals)
+			}
+		})
+	}
 }

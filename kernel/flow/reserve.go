@@ -42,6 +42,9 @@ func (p *pass) reserved() Step {
 	if step := p.refusedBy(r); step != nil || p.unreserved {
 		return p.orWithout(step)
 	}
+	if p.asks {
+		p.would(decision.ApprovalRequired) // by now enforcing would have asked, and looks again when they have answered
+	}
 	if r.Status.State != effect.Failed {
 		return p.orWithout(p.inTheWay(r))
 	}
@@ -200,6 +203,9 @@ func (p *pass) admit() Step {
 	p.counted(&status)
 	status.Message = "The process with this claimID may execute it, once. Its report is awaited."
 	if p.World.Observe {
+		if p.asks {
+			p.would(decision.ApprovalRequired)
+		}
 		status.WouldHave = &WouldHave{Decision: p.evaluation.Decision, Reason: p.evaluation.Reason, Blocked: p.blocked}
 		status.Message = "Observe mode: nothing is enforced. The process with this claimID may execute it. Its report is awaited."
 	}
