@@ -1,0 +1,103 @@
+// Package authority tests who may propose what: grants, delegations, revocations and emergencies as they decide, on a real
+// kube-apiserver and etcd and as real users. Time is moved where something ends.
+package authority
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/textlogger"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"ctrlrun.dev/operator/controllers"
+	"ctrlrun.dev/operator/test/testenv"
+)
+
+var (
+	ctx = context.Background()
+	env *testenv.Environment
+	// operator is the one that runs for all specs. A spec that needs another, or none, stops it and starts it again.
+	operator *testenv.Operator
+	clock    = newMovableClock()
+)
+
+func TestAuthority(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "authority")
+}
+
+var _ = BeforeSuite(func() {
+	SetDefaultEventuallyTimeout(time.Minute)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(GinkgoWriter), textlogger.Verbosity(2))))
+
+	var err error
+	env, err = testenv.Start(ctx, testenv.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	operator = startOperator(controllers.Options{})
+	DeferCleanup(func() { _ = operator.Stop() })
+	Expect(env.WaitForAdmission(ctx)).To(Succeed())
+})
+
+// startOperator starts an operator in this process, without leader election, on the tests' clock.
+func startOperator(o controllers.Options) *testenv.Operator {
+	GinkgoHelper()
+	o.Namespace, o.MetricsAddress, o.ProbeAddress = testenv.SystemNamespace, "0", "0"
+	if o.Clock == nil {
+		o.Clock = clock
+	}
+	started, err := env.StartOperator(func(cfg *rest.Config) (testenv.Runnable, error) {
+		cfg.QPS = -1
+		return controllers.New(cfg, o)
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return started
+}
+
+// movableClock is the machine's clock, moved.
+type movableClock struct {
+	mu      sync.Mutex
+	offset  time.Duration
+	waiters []chan struct{}
+}
+
+func newMovableClock() *movableClock { return &movableClock{} }
+
+func (c *movableClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.offset)
+}
+
+// Changed implements controllers.Clock. Each operator gets a channel of its own.
+func (c *movableClock) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := make(chan struct{}, 1)
+	c.waiters = append(c.waiters, w)
+	return w
+}
+
+// Advance moves the clock, until the spec is over.
+func (c *movableClock) Advance(d time.Duration) {
+	c.move(d)
+	DeferCleanup(func() { c.move(-d) })
+}
+
+func (c *movableClock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset += d
+	for _, w := range c.waiters {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
