@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,6 +75,8 @@ type pass struct {
 	others map[string]*v1alpha1.Action // by uid: actions of a lost record's key
 	// over is when what the pass is about was over, if this pass made it so: stored times have whole seconds.
 	over time.Time
+	// entitled is what the apiserver said in this pass of those who approved, by uid of the approval.
+	entitled map[string]approval.Entitlement
 	// quota is a write that a ResourceQuota refused in this pass.
 	quota *flow.Hold
 }
@@ -133,7 +136,7 @@ func (r *pass) fill(ctx context.Context) error {
 	if err := r.client.List(ctx, approvals, client.InNamespace(r.namespace), client.MatchingFields{byActionUID: a.UID}); err != nil {
 		return err
 	}
-	r.s.Answers = flow.AnswersRead{Presence: flow.Cached, Answers: answers(approvals)}
+	r.s.Answers = flow.AnswersRead{Presence: flow.Cached, Answers: r.answers(approvals)}
 	claims := &v1alpha1.ClaimList{}
 	if err := r.client.List(ctx, claims, client.InNamespace(r.namespace), client.MatchingFields{byActionUID: a.UID}); err != nil {
 		return err
@@ -300,7 +303,9 @@ func (r *pass) read(ctx context.Context, step flow.Read) error {
 		if err := r.reader.List(ctx, list, client.InNamespace(r.namespace), r.ofAction()); err != nil {
 			return fmt.Errorf("list approvals: %w", err)
 		}
-		r.s.Answers = flow.AnswersRead{Presence: flow.Fresh, Answers: answers(list)}
+		r.s.Answers = flow.AnswersRead{Presence: flow.Fresh, Answers: r.answers(list)}
+	case flow.TheEntitlement:
+		return r.readEntitlement(ctx, step.Name)
 	case flow.TheClaims:
 		list := &v1alpha1.ClaimList{}
 		if err := r.reader.List(ctx, list, client.InNamespace(r.namespace), r.ofAction()); err != nil {
@@ -683,6 +688,67 @@ func answers(list *v1alpha1.ApprovalList) []approval.Answer {
 		out = append(out, records.Approval(&list.Items[i]))
 	}
 	return out
+}
+
+// answers are the approvals, with what was asked about their speakers already.
+func (r *pass) answers(list *v1alpha1.ApprovalList) []approval.Answer {
+	out := answers(list)
+	for i := range out {
+		out[i].Entitlement = r.entitled[out[i].UID]
+	}
+	return out
+}
+
+// readEntitlement asks the apiserver whether an approver may approve, as admission did when the approval was made: that type, or
+// one of its first four dotted prefixes.
+func (r *pass) readEntitlement(ctx context.Context, uid string) error {
+	for i := range r.s.Answers.Answers {
+		a := &r.s.Answers.Answers[i]
+		if a.UID != uid {
+			continue
+		}
+		may, err := r.mayApprove(ctx, *a)
+		if err != nil {
+			return fmt.Errorf("ask whether %s may approve: %w", a.Approver, err)
+		}
+		a.Entitlement = approval.Unentitled
+		if may {
+			a.Entitlement = approval.Entitled
+		}
+		if r.entitled == nil {
+			r.entitled = map[string]approval.Entitlement{}
+		}
+		r.entitled[uid] = a.Entitlement
+		return nil
+	}
+	return fmt.Errorf("no approval with uid %s was read", uid)
+}
+
+// maxPrefixes is how many dotted prefixes of a type give the right to approve it.
+const maxPrefixes = 4
+
+func (r *pass) mayApprove(ctx context.Context, a approval.Answer) (bool, error) {
+	names := []string{a.ActionType}
+	segments := strings.Split(a.ActionType, ".")
+	for n := 1; n < len(segments) && n <= maxPrefixes; n++ {
+		names = append(names, strings.Join(segments[:n], ".")+".*")
+	}
+	for _, name := range names {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: a.Approver, Groups: a.Groups,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.namespace, Group: v1alpha1.GroupVersion.Group, Resource: "actiontypes", Verb: "approve", Name: name},
+		}}
+		if err := r.client.Create(ctx, review); err != nil {
+			return false, err
+		}
+		if review.Status.Allowed {
+			return true, nil
+		}
+		if review.Status.EvaluationError != "" {
+			return false, errors.New(review.Status.EvaluationError)
+		}
+	}
+	return false, nil
 }
 
 // setClaims notes the claims of the action, and which of them their own process has withdrawn.

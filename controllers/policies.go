@@ -78,6 +78,7 @@ type madeSet struct {
 	environment string
 	authority   *authority.Set // nil: none is required
 	observe     bool
+	people      string
 	hash        string
 }
 
@@ -91,7 +92,7 @@ func (c *policyCache) hash(world flow.World) (string, error) {
 	defer c.mu.Unlock()
 	known, ok := c.sets[world.Namespace]
 	ours := ok && known.set == world.Policies
-	if ours && known.hash != "" && known.limits == world.Limits && known.environment == world.Environment && known.authority == required && known.observe == world.Observe {
+	if ours && known.hash != "" && known.limits == world.Limits && known.environment == world.Environment && known.authority == required && known.observe == world.Observe && known.people == world.People.Key() {
 		return known.hash, nil
 	}
 	hash, err := flow.RulesHash(world)
@@ -99,7 +100,7 @@ func (c *policyCache) hash(world flow.World) (string, error) {
 		return "", fmt.Errorf("hash the rules of namespace %s: %w", world.Namespace, err)
 	}
 	if ours {
-		known.limits, known.environment, known.authority, known.observe, known.hash = world.Limits, world.Environment, required, world.Observe, hash
+		known.limits, known.environment, known.authority, known.observe, known.people, known.hash = world.Limits, world.Environment, required, world.Observe, world.People.Key(), hash
 		c.sets[world.Namespace] = known
 	}
 	return hash, nil

@@ -169,7 +169,11 @@ func approvalJudge(w *worlds) *judge[*v1alpha1.Approval] {
 			if err := j.client.List(ctx, all, client.InNamespace(o.Namespace), client.MatchingFields{byActionUID: string(o.Spec.ActionRef.UID)}); err != nil {
 				return flow.Verdict{}, err
 			}
-			return flow.JudgeAnswer(a, records.Approval(o), answers(all), j.admission.Since()), nil
+			world, _, err := w.world(ctx, o.Namespace)
+			if err != nil {
+				return flow.Verdict{}, err
+			}
+			return flow.JudgeAnswer(world, a, records.Approval(o), answers(all)), nil
 		},
 	}
 }

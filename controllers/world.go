@@ -20,6 +20,7 @@ import (
 	"ctrlrun.dev/operator/controllers/ledger"
 	"ctrlrun.dev/operator/controllers/observe"
 	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -115,6 +116,7 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 		Limits:         limits(settings),
 		Policies:       set,
 		Observe:        settings.Spec.Mode != nil && *settings.Spec.Mode == v1alpha1.ModeObserve,
+		People:         people(settings),
 		Required:       settings.Spec.Authority != nil && *settings.Spec.Authority == v1alpha1.AuthorityRequired,
 	}
 	if world.Authority, err = w.authority.set(ctx, name, maxDepth(settings), world.AdmissionSince); err != nil {
@@ -163,6 +165,19 @@ func environment(ns *corev1.Namespace) string {
 		return e
 	}
 	return v1alpha1.DefaultEnvironment
+}
+
+func people(s *v1alpha1.Settings) *approval.People {
+	if len(s.Spec.IdentityAliases) == 0 {
+		return nil
+	}
+	aliases := make([][]string, 0, len(s.Spec.IdentityAliases))
+	for _, names := range s.Spec.IdentityAliases {
+		if len(names) > 0 {
+			aliases = append(aliases, names)
+		}
+	}
+	return approval.NewPeople(aliases)
 }
 
 func maxDepth(s *v1alpha1.Settings) int {

@@ -218,7 +218,7 @@ type ActionStatus struct {
 	Effect *ActionEffect `json:"effect,omitempty"`
 	// approval is what people are asked. Pinned once.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self.required == oldSelf.required && self.requestTime == oldSelf.requestTime && self.expirationTime == oldSelf.expirationTime",message="what people were asked is written once"
+	// +kubebuilder:validation:XValidation:rule="self.required == oldSelf.required && self.requestTime == oldSelf.requestTime && self.expirationTime == oldSelf.expirationTime && has(self.approverGroups) == has(oldSelf.approverGroups) && (!has(self.approverGroups) || self.approverGroups == oldSelf.approverGroups)",message="what people were asked is written once"
 	Approval *ActionApproval `json:"approval,omitempty"`
 	// expirationTime is when the wait of the present state ends: of people's answer, of a Claim, or of the lease.
 	// +optional
@@ -342,6 +342,12 @@ type ActionApproval struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10
 	Required int64 `json:"required"`
+	// approverGroups are groups of which an approver has to be in one. Absent: whoever may approve is asked.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	ApproverGroups []string `json:"approverGroups,omitempty"`
 	// counted is how many approvals count so far.
 	// +optional
 	Counted int64 `json:"counted"`

@@ -111,6 +111,16 @@ type ActionEntry struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10
 	ApprovalsRequired *int64 `json:"approvalsRequired,omitempty"`
+	// approverGroups are groups of which an approver has to be in one, beside the right to approve. They are pinned when
+	// people are asked. Default: whoever may approve is asked.
+	// +optional
+	// +nullable
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	ApproverGroups []string `json:"approverGroups,omitempty"`
 	// maxAttempts is how many attempts of one effect may be executed, the first included. Default: no limit.
 	// +optional
 	// +nullable

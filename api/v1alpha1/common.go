@@ -44,6 +44,7 @@ const (
 	ReasonSelfApproval         = "SelfApproval"
 	ReasonDuplicateApprover    = "DuplicateApprover"
 	ReasonNotRequired          = "NotRequired"
+	ReasonNotEntitled          = "NotEntitled"
 	ReasonActionFinished       = "ActionFinished"
 	ReasonActionNotFound       = "ActionNotFound"
 	ReasonMadeWithoutAdmission = "MadeWithoutAdmission"

@@ -98,6 +98,13 @@ type SettingsSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	FinishedTTLSeconds *int64 `json:"finishedTTLSeconds,omitempty"`
+	// identityAliases are lists of user names, each of one person, who is nobody else by another of them: none of them approves
+	// what another asked for, and together they count once.
+	// +optional
+	// +nullable
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	IdentityAliases []IdentityAlias `json:"identityAliases,omitempty"`
 	// maxDelegationDepth is how many Delegations may hang below a Grant, one under the other; 0: none.
 	// +optional
 	// +nullable
@@ -106,6 +113,14 @@ type SettingsSpec struct {
 	// +kubebuilder:validation:Maximum=16
 	MaxDelegationDepth *int64 `json:"maxDelegationDepth,omitempty"`
 }
+
+// IdentityAlias are the user names of one person.
+// +listType=atomic
+// +kubebuilder:validation:MinItems=2
+// +kubebuilder:validation:MaxItems=8
+// +kubebuilder:validation:items:MinLength=1
+// +kubebuilder:validation:items:MaxLength=512
+type IdentityAlias []string
 
 // SettingsStatus is the operator's judgement.
 type SettingsStatus struct {

@@ -107,7 +107,7 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 		out.Effect = &flow.EffectRef{Name: e.Name, Key: e.Key, Attempt: e.Attempt}
 	}
 	if p := s.Approval; p != nil {
-		out.Ask = &flow.Ask{Required: int(p.Required), Counted: int(p.Counted), Requested: p.RequestTime.Time, Expiration: p.ExpirationTime.Time}
+		out.Ask = &flow.Ask{Required: int(p.Required), Groups: p.ApproverGroups, Counted: int(p.Counted), Requested: p.RequestTime.Time, Expiration: p.ExpirationTime.Time}
 	}
 	if s.ClaimableTime != nil {
 		out.ClaimableTime = &s.ClaimableTime.Time
@@ -182,7 +182,7 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 	}
 	if a := s.Ask; a != nil {
 		n.Approval = &v1alpha1.ActionApproval{
-			Required: int64(a.Required), Counted: int64(a.Counted), Votes: fmt.Sprintf("%d/%d", a.Counted, a.Required),
+			Required: int64(a.Required), ApproverGroups: a.Groups, Counted: int64(a.Counted), Votes: fmt.Sprintf("%d/%d", a.Counted, a.Required),
 			RequestTime: metav1.NewTime(a.Requested), ExpirationTime: metav1.NewTime(a.Expiration),
 		}
 	}

@@ -22,6 +22,20 @@ const (
 	NotRequired          Refusal = "NotRequired"
 	ActionFinished       Refusal = "ActionFinished"
 	MadeWithoutAdmission Refusal = "MadeWithoutAdmission"
+	NotEntitled          Refusal = "NotEntitled"
+)
+
+// Entitlement is whether an approver may approve that type of action, asked again when the approval is to be spent: the right
+// may have been taken away since.
+type Entitlement int
+
+const (
+	// Unchecked: nobody has asked since the approval was made.
+	Unchecked Entitlement = iota
+	// Entitled: the apiserver says yes, of the approver with the groups of that time.
+	Entitled
+	// Unentitled: it says no.
+	Unentitled
 )
 
 // Answer is one person's yes or no.
@@ -37,6 +51,8 @@ type Answer struct {
 	Groups   []string
 	Reason   string
 	Created  time.Time
+	// Entitlement is what the apiserver said of the approver in this pass.
+	Entitlement Entitlement
 	// RulesHash is of everything that decided in the namespace when the answer was accepted; "" if nobody has accepted it yet.
 	RulesHash string
 	// Accepted and Refused are the verdict it has, if it has one: that it counts, or the word why it does not.
@@ -58,6 +74,10 @@ type Question struct {
 	// AdmissionSince: whatever was created at that time or before may be forged.
 	AdmissionSince time.Time
 	Required       int
+	// Groups are lists of groups; of each an approver is in one. Without any, whoever may approve is asked.
+	Groups [][]string
+	// People says which names are one person.
+	People *People
 }
 
 // Judge says whether one answer counts by itself, whatever the others say.
@@ -67,19 +87,31 @@ func (q Question) Judge(a Answer) Refusal {
 		return Mismatch
 	case !a.Created.After(q.AdmissionSince):
 		return MadeWithoutAdmission
-	case a.Approver == "" || a.Approver == q.Agent || (q.User != nil && a.Approver == *q.User):
+	case a.Approver == "" || q.People.Same(a.Approver, q.Agent) || (q.User != nil && q.People.Same(a.Approver, *q.User)):
 		return SelfApproval
 	case a.Created.After(q.Expiration):
 		return Expired
+	case !q.asks(a.Groups), a.Entitlement == Unentitled:
+		return NotEntitled
 	}
 	return Counts
+}
+
+// asks reports whether somebody in those groups is asked.
+func (q Question) asks(groups []string) bool {
+	for _, list := range q.Groups {
+		if !slices.ContainsFunc(list, func(g string) bool { return slices.Contains(groups, g) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // Tally is what the answers say together.
 type Tally struct {
 	// Denied is the first no that counts. One is enough.
 	Denied *Answer
-	// Approved are the answers that count, one per approver, oldest first, at most as many as are required.
+	// Approved are the answers that count, one per person, oldest first, at most as many as are required.
 	Approved []Answer
 	// Refusals are the verdicts by uid, of all answers.
 	Refusals map[string]Refusal
@@ -106,7 +138,7 @@ func (q Question) Count(answers []Answer) Tally {
 	seen := map[string]bool{}
 	for _, a := range sorted {
 		refusal := q.Judge(a)
-		if refusal == Counts && a.Approved && seen[a.Approver] {
+		if refusal == Counts && a.Approved && seen[q.People.Person(a.Approver)] {
 			refusal = DuplicateApprover
 		}
 		t.Refusals[a.UID] = refusal
@@ -119,7 +151,7 @@ func (q Question) Count(answers []Answer) Tally {
 			}
 			continue
 		}
-		seen[a.Approver] = true
+		seen[q.People.Person(a.Approver)] = true
 		if len(t.Approved) < max(q.Required, 1) {
 			t.Approved = append(t.Approved, a)
 		}

@@ -3,6 +3,7 @@ package explore
 import (
 	"fmt"
 
+	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -294,6 +295,7 @@ func (x *explorer) answer(s *state, k int, a *flow.Action, spec Answer) answerMa
 		y.Key = &key
 	}
 	y.Approved, y.Approver, y.Created = !spec.Denied, spec.Approver, at(s.clock)
+	y.Entitlement = approval.Entitled // the right to approve is RBAC's, and does not change here
 	switch other := "refund:another"; spec.Wrong {
 	case "hash":
 		y.Hash = "sha256:another"

@@ -186,7 +186,7 @@ type approvalBuilder struct{ x approval.Answer }
 
 // anApproval is carol's yes, at noon, to exactly what the action's status says.
 func anApproval(a *flow.Action) *approvalBuilder {
-	x := approval.Answer{ActionUID: a.UID, ActionType: a.Type, Hash: a.Hash, Approved: true, Created: noon}
+	x := approval.Answer{ActionUID: a.UID, ActionType: a.Type, Hash: a.Hash, Approved: true, Created: noon, Entitlement: approval.Entitled}
 	if a.Effect != nil {
 		key := a.Effect.Key
 		x.Key = &key

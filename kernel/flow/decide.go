@@ -293,6 +293,7 @@ func (p *pass) approved() Step {
 		ActionUID: a.UID, ActionType: a.Type, Hash: p.evaluation.Hash, Key: p.evaluation.EffectKey,
 		Agent: a.Agent, User: a.User,
 		Expiration: a.Ask.Expiration, AdmissionSince: p.World.AdmissionSince, Required: p.required,
+		People: p.World.People, Groups: groupsAsked(a.Ask, p.evaluation.Entry),
 	}
 	p.tally = p.question.Count(p.Answers.Answers)
 	if p.World.Observe {
@@ -368,10 +369,23 @@ func (p *pass) waits(until time.Time, why string) Wait {
 func (p *pass) pin() Step {
 	ttl := p.approvalTTL()
 	status := p.decided(AwaitingApproval)
-	status.Ask = &Ask{Required: p.required, Requested: p.Now, Expiration: p.Now.Add(ttl)}
+	status.Ask = &Ask{Required: p.required, Groups: p.evaluation.Entry.ApproverGroups, Requested: p.Now, Expiration: p.Now.Add(ttl)}
 	status.ClaimableTime, status.ClaimExpiration = nil, nil
 	status.Message = p.waitingForPeople(0)
 	return p.writes(status, WhyPin)
+}
+
+// groupsAsked are the groups that were pinned when people were asked, and those that the policy names now: an approver has to
+// be in one of each.
+func groupsAsked(ask *Ask, entry *policy.Entry) [][]string {
+	var groups [][]string
+	if len(ask.Groups) > 0 {
+		groups = append(groups, ask.Groups)
+	}
+	if entry != nil && len(entry.ApproverGroups) > 0 {
+		groups = append(groups, entry.ApproverGroups)
+	}
+	return groups
 }
 
 func (p *pass) waitingForPeople(counted int) string {

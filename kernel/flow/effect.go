@@ -242,7 +242,7 @@ func judge(s Snapshot, record effect.Record, r Resolution) (reason, message stri
 		return "Mismatch", fmt.Sprintf("It names effect uid %s, attempt %d, type %q; the record is uid %s, attempt %d, type %q. Read the effect again: kubectl ctrlrun inspect --key %q", r.EffectUID, r.Attempt, r.ActionType, record.UID, status.Attempt, status.ActionType, record.Key)
 	case !r.Created.After(s.World.AdmissionSince):
 		return "MadeWithoutAdmission", notVouched("It", s.World.AdmissionSince) + " Make it again."
-	case status.Holder != nil && (r.Resolver == status.Holder.Agent || (status.Holder.User != "" && r.Resolver == status.Holder.User)), r.Resolver == "":
+	case status.Holder != nil && (s.World.People.Same(r.Resolver, status.Holder.Agent) || (status.Holder.User != "" && s.World.People.Same(r.Resolver, status.Holder.User))), r.Resolver == "":
 		return "SelfResolution", fmt.Sprintf("%s asked for this action and cannot say what became of it. Somebody else has to.", r.Resolver)
 	case r.State == effect.Failed && r.Evidence == "":
 		return "EvidenceMissing", "NotExecuted frees the key for another attempt. Say in spec.evidence how you know."

@@ -34,6 +34,17 @@ func RulesHash(w World) (string, error) {
 			"max_lease_seconds":    seconds(w.Limits.MaxLease),
 		},
 	}
+	if aliases := w.People.Aliases(); len(aliases) > 0 {
+		people := make([]any, len(aliases))
+		for i, names := range aliases {
+			list := make([]any, len(names))
+			for j, name := range names {
+				list[j] = name
+			}
+			people[i] = list
+		}
+		rules["settings"].(map[string]any)["identity_aliases"] = people
+	}
 	if w.Observe {
 		rules["settings"].(map[string]any)["mode"] = "observe"
 	}

@@ -5,6 +5,7 @@ import (
 	"math/big"
 
 	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -164,11 +165,28 @@ func (p *pass) create(name, key string) Step {
 // lastReads answers until everything a reservation or admission rests on was read from the apiserver in this pass: the
 // approvals, which may have turned into a denial, and last the action itself.
 func (p *pass) lastReads() Step {
-	if p.a.Ask != nil && p.Answers.Presence != Fresh {
-		return Read{Object: TheAnswers}
+	if step := p.answersStand(); step != nil {
+		return step
 	}
 	if p.Action.Presence != Fresh {
 		return Read{Object: TheAction, Name: p.a.Name}
+	}
+	return nil
+}
+
+// answersStand answers until all approvals were read in this pass, and the apiserver was asked whether those who gave the ones
+// that are to be spent may give them. If one of them may not any more, the next pass counts without.
+func (p *pass) answersStand() Step {
+	if p.a.Ask == nil {
+		return nil
+	}
+	if p.Answers.Presence != Fresh {
+		return Read{Object: TheAnswers}
+	}
+	for _, a := range p.tally.Approved {
+		if a.Entitlement == approval.Unchecked {
+			return Read{Object: TheEntitlement, Name: a.UID}
+		}
 	}
 	return nil
 }
@@ -195,8 +213,8 @@ func (p *pass) take(attempt int64) effect.Take {
 // admit is the last check and the one write that lets a process act. It copies what the record says, so that whoever wrote
 // the reservation, the admission fits it.
 func (p *pass) admit() Step {
-	if p.a.Ask != nil && p.Answers.Presence != Fresh {
-		return Read{Object: TheAnswers}
+	if step := p.answersStand(); step != nil {
+		return step
 	}
 	execution := Execution{Mode: p.mode, ClaimID: p.claimID, Claim: p.claim, Lease: p.Now.Add(p.a.Lease), Admitted: p.Now, Approvals: p.tally.Approved}
 	status := p.decided(Admitted)

@@ -110,9 +110,11 @@ type EffectRef struct {
 	Attempt   int64
 }
 
-// Ask is what people were asked. Required, Requested and Expiration are written once.
+// Ask is what people were asked. All of it but Counted is written once.
 type Ask struct {
-	Required   int
+	Required int
+	// Groups of which an approver has to be in one; nil: whoever may approve is asked.
+	Groups     []string
 	Counted    int
 	Requested  time.Time
 	Expiration time.Time
@@ -324,6 +326,8 @@ type World struct {
 	Required  bool
 	// Observe: everything is decided, and nothing is enforced.
 	Observe bool
+	// People says which names are one person.
+	People *approval.People
 	// RulesHash is of everything that decides here: Policies, Authority, Limits and Environment.
 	RulesHash string
 	// Accepted is the head a person accepted when the present epoch began, and when; the zero value: the chain was never

@@ -34,7 +34,7 @@ func accepted(format string, args ...any) Verdict {
 
 // JudgeAnswer is the verdict on one approval, given the action of the name it says, nil if there is none. What admits is the
 // count in the action's own pass; this tells the person.
-func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admissionSince time.Time) Verdict {
+func JudgeAnswer(w World, a *Action, answer approval.Answer, all []approval.Answer) Verdict {
 	if a == nil {
 		return refused("ActionNotFound", "There is no Action of that name. It may be finished and gone; its receipt says how.")
 	}
@@ -50,7 +50,7 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 			}
 		}
 	}
-	q, asked := questionOf(a, admissionSince)
+	q, asked := questionOf(w, a)
 	if !asked {
 		switch {
 		case a.State.Terminal():
@@ -76,7 +76,9 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 	case approval.DuplicateApprover:
 		return refused(string(refusal), "%s has approved it already; one person counts once.", answer.Approver)
 	case approval.MadeWithoutAdmission:
-		return refused(string(refusal), "%s Make it again.", notVouched("It", admissionSince))
+		return refused(string(refusal), "%s Make it again.", notVouched("It", w.AdmissionSince))
+	case approval.NotEntitled:
+		return refused(string(refusal), "%s is in none of the groups that are asked, which are %s. Somebody of them has to answer.", answer.Approver, groupNames(q.Groups))
 	default:
 		return refused(string(refusal), "It does not count.")
 	}
@@ -111,6 +113,15 @@ func JudgeAnswer(a *Action, answer approval.Answer, all []approval.Answer, admis
 // what was said then cannot be told from what was forged in it.
 func notVouched(what string, admissionSince time.Time) string {
 	return fmt.Sprintf("%s was created before %s, from when on statements count again: the admission policies had been away or were other ones, so nobody can vouch for what was made until then.", what, admissionSince.UTC().Format(time.RFC3339))
+}
+
+// groupNames is lists of groups for people.
+func groupNames(lists [][]string) string {
+	var out []string
+	for _, list := range lists {
+		out = append(out, strings.Join(list, ", "))
+	}
+	return strings.Join(out, ", and of each one ")
 }
 
 func describe(kind, hash string, key *string) string {
@@ -192,7 +203,7 @@ func refusedStatements(s Snapshot) ([]receipt.Refusal, int64) {
 			all = append(all, r)
 		}
 	}
-	refusals := answerRefusals(a, s.Answers.Answers, since)
+	refusals := answerRefusals(s.World, a, s.Answers.Answers)
 	for _, answer := range s.Answers.Answers {
 		add(refusals[answer.UID], receipt.Refusal{Kind: "approval", Name: answer.Name, UID: answer.UID, Speaker: answer.Approver, Time: answer.Created})
 	}
@@ -216,9 +227,9 @@ func refusedStatements(s Snapshot) ([]receipt.Refusal, int64) {
 }
 
 // answerRefusals are the reasons of the answers that do not count, by uid. All are counted at once: there may be many.
-func answerRefusals(a *Action, answers []approval.Answer, admissionSince time.Time) map[string]string {
+func answerRefusals(w World, a *Action, answers []approval.Answer) map[string]string {
 	var tally approval.Tally
-	if q, asked := questionOf(a, admissionSince); asked {
+	if q, asked := questionOf(w, a); asked {
 		tally = q.Count(answers)
 	}
 	reasons := map[string]string{}
@@ -240,13 +251,13 @@ func answerRefusals(a *Action, answers []approval.Answer, admissionSince time.Ti
 }
 
 // questionOf is what people are asked about an action, as it stands in its status.
-func questionOf(a *Action, admissionSince time.Time) (approval.Question, bool) {
+func questionOf(w World, a *Action) (approval.Question, bool) {
 	if a.Ask == nil {
 		return approval.Question{}, false
 	}
 	q := approval.Question{
 		ActionUID: a.UID, ActionType: a.Type, Hash: a.Hash, Agent: a.Agent, User: a.User,
-		Expiration: a.Ask.Expiration, AdmissionSince: admissionSince,
+		Expiration: a.Ask.Expiration, AdmissionSince: w.AdmissionSince, People: w.People, Groups: groupsAsked(a.Ask, nil),
 		// The policy may ask more people by now than it did when the question was pinned.
 		Required: max(a.Ask.Required, a.Ask.Counted),
 	}

@@ -67,13 +67,13 @@ func TestJudgeAnswer(t *testing.T) {
 		"a no of another hash":                  {asked, anApproval(asked).Denied().Hash("sha256:2").Obj(), nil, "Mismatch"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := verdict(t, flow.JudgeAnswer(tc.action, tc.answer, append(tc.others, tc.answer), since)); got != tc.want {
+			if got := verdict(t, flow.JudgeAnswer(flow.World{AdmissionSince: since}, tc.action, tc.answer, append(tc.others, tc.answer))); got != tc.want {
 				t.Errorf("the verdict is %q, want %q", got, tc.want)
 			}
 		})
 	}
 	t.Run("a list that does not have it yet says nothing", func(t *testing.T) {
-		if got := verdict(t, flow.JudgeAnswer(asked, yes, nil, since)); got != "" {
+		if got := verdict(t, flow.JudgeAnswer(flow.World{AdmissionSince: since}, asked, yes, nil)); got != "" {
 			t.Errorf("the verdict is %q", got)
 		}
 	})

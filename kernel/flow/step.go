@@ -24,6 +24,8 @@ const (
 	TheHolder Object = "holder"
 	// TheAnswers, all approvals of the action, by a consistent list.
 	TheAnswers Object = "approvals"
+	// TheEntitlement, whether whoever gave the approval of that uid, with the groups of that time, may approve the action's type.
+	TheEntitlement Object = "entitlement"
 	// TheClaims, all claims of the action, by a consistent list.
 	TheClaims Object = "claims"
 	// TheLock, the outcome of that name, uncached.

@@ -24,6 +24,8 @@ const (
 	MaxApprovalTTL       = 604800
 	MaxApprovalsRequired = 10
 	MaxMaxAttempts       = 1000000
+	MaxApproverGroups    = 16
+	MaxGroupLength       = 256
 )
 
 // Rule decides if its conditions hold.
@@ -44,6 +46,8 @@ type Entry struct {
 	Effect, Resource action.Template
 	// ApprovalTTLSeconds, ApprovalsRequired and MaxAttempts are 0 if not set.
 	ApprovalTTLSeconds, ApprovalsRequired, MaxAttempts int
+	// ApproverGroups are groups of which an approver has to be in one; without any, whoever may approve is asked.
+	ApproverGroups []string
 	// NotExecutedOnError tells the MCP gateway that an error result of the tool means that nothing was executed.
 	NotExecutedOnError bool
 
@@ -87,7 +91,7 @@ func (d dialect) entryKeys() []string {
 		keys = append(keys, "effect", "resource", "mcp")
 	}
 	if d.object {
-		keys = append(keys, "approvalTTLSeconds", "approvalsRequired", "maxAttempts")
+		keys = append(keys, "approvalTTLSeconds", "approvalsRequired", "approverGroups", "maxAttempts")
 	}
 	return keys
 }
@@ -223,6 +227,10 @@ func (p *parser) entry(v any, path string) (Entry, bool) {
 			e.ApprovalsRequired, ok = p.number(v, path, 1, MaxApprovalsRequired)
 			return ok
 		}},
+		{"approverGroups", func(v any, path string) (ok bool) {
+			e.ApproverGroups, ok = p.groups(v, path)
+			return ok
+		}},
 		{"maxAttempts", func(v any, path string) (ok bool) {
 			e.MaxAttempts, ok = p.number(v, path, 1, MaxMaxAttempts)
 			return ok
@@ -248,6 +256,34 @@ func (p *parser) decision(v any, path string) (decision.Decision, bool) {
 	}
 	p.error(path, "%s is not a decision; write allow, approve or deny", s)
 	return "", false
+}
+
+func (p *parser) groups(v any, path string) ([]string, bool) {
+	list, ok := v.([]any)
+	switch {
+	case !ok:
+		p.error(path, "the groups are %s; write a list of names of groups", typeName(v))
+		return nil, false
+	case len(list) == 0:
+		p.error(path, "there are no groups; name one, or remove the key if whoever may approve is asked")
+		return nil, false
+	case len(list) > MaxApproverGroups:
+		p.error(path, "there are %d groups, and %d are the limit; name a group that holds several", len(list), MaxApproverGroups)
+		return nil, false
+	}
+	out := make([]string, 0, len(list))
+	for i, v := range list {
+		s, isText := v.(string)
+		if isRefused(v) {
+			return nil, false
+		}
+		if !isText || s == "" || len(s) > MaxGroupLength {
+			p.error(element(path, i), "this is no name of a group; write a text of 1 to %d characters", MaxGroupLength)
+			return nil, false
+		}
+		out = append(out, s)
+	}
+	return out, true
 }
 
 func (p *parser) rules(v any, path string) ([]Rule, bool) {

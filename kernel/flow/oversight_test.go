@@ -1,0 +1,99 @@
+package flow_test
+
+import (
+	"testing"
+
+	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/flow"
+)
+
+const forFinance = `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approverGroups":["finance"]}}`
+
+// The right to approve is asked for again before an approval is spent, by the last read before the reservation, and one that was
+// taken away makes the approval count no more.
+func TestEntitlementIsCheckedAgain(t *testing.T) {
+	a := anAction("a1").Asked(1).Claimable(noon).Obj()
+	yes := anApproval(a).Obj()
+	claim := aClaim(a, "c1").Obj()
+	p := func(e approval.Entitlement) *snapshotBuilder {
+		answer := yes
+		answer.Entitlement = e
+		return aPass(a).Policy(approving).Read().Effect(flow.Absent, nil).Answers(flow.Fresh, answer).Claims(flow.Fresh, claim)
+	}
+	read := expect(t, p(approval.Unchecked), "read entitlement").(flow.Read)
+	if read.Name != yes.UID {
+		t.Errorf("it asks about %q, want the approval %q", read.Name, yes.UID)
+	}
+	expect(t, p(approval.Entitled), "reserve: Executing 1")
+	waits := expect(t, p(approval.Unentitled), "wait a1: AwaitingApproval").(flow.WriteAction).Status
+	if waits.Ask.Counted != 0 {
+		t.Errorf("it counts: %+v", waits.Ask)
+	}
+	// Reserved by another pass: the one that admits asks for itself.
+	reserved := p(approval.Unchecked).Effect(flow.Fresh, aRecord(a).Obj())
+	expect(t, reserved, "read entitlement")
+}
+
+// The groups that are asked are pinned with the question, and the policy's of now count as well.
+func TestApproverGroupsArePinned(t *testing.T) {
+	a := anAction("a1").Obj()
+	pinned := expect(t, aPass(a).Policy(forFinance).Read().Effect(flow.Absent, nil), "pin a1: AwaitingApproval").(flow.WriteAction).Status
+	if len(pinned.Ask.Groups) != 1 || pinned.Ask.Groups[0] != "finance" {
+		t.Fatalf("pinned is %+v", pinned.Ask)
+	}
+	a.Status = pinned
+	by := func(groups ...string) approval.Answer {
+		x := anApproval(a).Obj()
+		x.Groups = groups
+		return x
+	}
+	for name, tc := range map[string]struct {
+		policy string
+		groups []string
+		want   string
+	}{
+		"as they are":              {forFinance, []string{"finance"}, "claimable a1: Claimable"},
+		"another group":            {forFinance, []string{"support"}, "wait until 12:15:01.001 for approval"},
+		"asked of nobody now":      {approving, []string{"support"}, "wait until 12:15:01.001 for approval"},
+		"asked of others now":      {`{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approverGroups":["board"]}}`, []string{"finance"}, "wait until 12:15:01.001 for approval"},
+		"in those of then and now": {`{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approverGroups":["board"]}}`, []string{"finance", "board"}, "claimable a1: Claimable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := flow.Next(aPass(a).Policy(tc.policy).Read().Effect(flow.Absent, nil).Answers(flow.Fresh, by(tc.groups...)).Obj())
+			if write, ok := first.(flow.WriteAction); ok && write.Why == flow.WhyWait {
+				b := *a
+				b.Status = write.Status
+				first = flow.Next(aPass(&b).Policy(tc.policy).Read().Effect(flow.Absent, nil).Answers(flow.Fresh, by(tc.groups...)).Obj())
+			}
+			if got := told(first); got != tc.want {
+				t.Errorf("next is %q, want %q", got, tc.want)
+			}
+		})
+	}
+	v := flow.JudgeAnswer(aWorld(), a, by("support"), []approval.Answer{by("support")})
+	if v.Accepted || v.Reason != "NotEntitled" {
+		t.Errorf("the verdict is %+v", v)
+	}
+}
+
+// Whoever asked, by whatever name, neither answers nor says what became of it.
+func TestOnePersonByManyNames(t *testing.T) {
+	people := func(s *flow.Snapshot) { s.World.People = approval.NewPeople([][]string{{alice, carol}}) }
+	a := anAction("a1").Asked(1).Obj()
+	yes := anApproval(a).Obj()
+	v := flow.JudgeAnswer(flow.World{AdmissionSince: aWorld().AdmissionSince, People: approval.NewPeople([][]string{{alice, carol}})}, a, yes, []approval.Answer{yes})
+	if v.Accepted || v.Reason != "SelfApproval" {
+		t.Errorf("the verdict is %+v", v)
+	}
+	step := flow.Next(aPass(a).Policy(approving).Read().Effect(flow.Absent, nil).Answers(flow.Fresh, yes).With(people).Obj())
+	if write, ok := step.(flow.WriteAction); !ok || write.Status.State != flow.AwaitingApproval {
+		t.Errorf("next is %s", told(step))
+	}
+	record := aRecord(anAction("a1").Admitted(1).Obj()).Settled(effect.Ambiguous, effect.LeaseLapsed).Obj()
+	resolution := flow.Resolution{Name: "r", UID: "r", EffectUID: record.UID, Attempt: 1, ActionType: record.Status.ActionType, State: effect.Committed, Resolver: carol, Created: noon, Reason: "seen"}
+	s := aPassOver(record).With(people).With(func(s *flow.Snapshot) { s.Resolutions = []flow.Resolution{resolution} })
+	if judged, ok := flow.Next(s.Obj()).(flow.Judge); !ok || judged.Accepted || judged.Reason != "SelfResolution" {
+		t.Errorf("the resolution is judged %+v", judged)
+	}
+}
