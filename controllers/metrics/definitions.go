@@ -33,6 +33,7 @@ type defined struct {
 	counted []prometheus.Collector
 
 	actionsFinished    *prometheus.CounterVec
+	actionsObserved    *prometheus.CounterVec
 	effectTransitions  *prometheus.CounterVec
 	effectsAmbiguous   *prometheus.CounterVec
 	approvals          *prometheus.CounterVec
@@ -54,6 +55,7 @@ func define() *defined {
 	d.actions = d.gauge("ctrlrun_actions", "Actions that are not finished: no receipt yet. kubectl ctrlrun actions -A --state STATE lists those of a state, and those that finished in it lately.", "state")
 	d.actionsHeld = d.gauge("ctrlrun_actions_held", "Actions that are held. Nothing is denied; they go on when the cause is gone. What to do for each reason: docs/runbooks.", "reason")
 	d.actionsFinished = d.counter("ctrlrun_actions_finished_total", "Actions that were finished: they ended and have a receipt. Many denied or blocked for one reason: look at the policies, or at the agent that goes on asking.", "state", "decision", "reason")
+	d.actionsObserved = d.counter("ctrlrun_actions_observed_total", "Actions that ran in observe mode, by what would have kept them from running (none: nothing) and how they ended. Before the namespace enforces: kubectl ctrlrun stats -n NAMESPACE.", "blocked_reason", "outcome")
 	d.effects = d.gauge("ctrlrun_effects", "Effects that are not settled. Those that are Ambiguous wait for a person: kubectl ctrlrun effects -A --state Ambiguous.", "state")
 	d.effectTransitions = d.counter("ctrlrun_effect_transitions_total", "Effects that came into a state. Reservations that mostly end Failed cost attempts: look at what the executors report.", "state")
 	d.effectsAmbiguous = d.counter("ctrlrun_effects_ambiguous_total", "Effects that became Ambiguous. Find the cause before the next one: docs/runbooks/CtrlrunEffectsAmbiguousBurst.md.", "cause")

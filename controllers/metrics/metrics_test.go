@@ -112,6 +112,7 @@ func full() *Metrics {
 		Version:        "v1",
 	}, "jsonl", "otlp")
 	m.ActionWritten(observe.ActionWrite{Object: proposed(0), After: flow.Status{Receipt: &receipt.Link{Seq: 1}, State: flow.Denied, Decision: decision.Deny, Reason: decision.NoMatchingRule}, Time: now})
+	m.ActionWritten(observe.ActionWrite{Object: proposed(0), After: flow.Status{Receipt: &receipt.Link{Seq: 1}, State: flow.Observed, Outcome: flow.Failed, Decision: decision.Allow, WouldHave: &flow.WouldHave{}}, Time: now})
 	return m
 }
 
@@ -309,6 +310,29 @@ func TestWritesOfAnAction(t *testing.T) {
 			`ctrlrun_leases_lapsed_total 1
 			ctrlrun_actions_finished_total{decision="allow",reason="lease_lapsed",state="Ambiguous"} 1`,
 		},
+		"an observed end": {
+			observe.ActionWrite{
+				Before: flow.Status{State: flow.Admitted, Decision: decision.Deny, WouldHave: &flow.WouldHave{Blocked: decision.NoAuthority}},
+				After:  flow.Status{State: flow.Observed, Outcome: flow.Committed, Decision: decision.Deny, WouldHave: &flow.WouldHave{Blocked: decision.NoAuthority}, Receipt: link},
+			},
+			`ctrlrun_actions_finished_total{decision="deny",reason="none",state="Observed"} 1
+			ctrlrun_actions_observed_total{blocked_reason="no_authority",outcome="Committed"} 1`,
+		},
+		"a lapse while it was observed": {
+			observe.ActionWrite{
+				Before: flow.Status{State: flow.Admitted, Decision: decision.Allow, WouldHave: &flow.WouldHave{}},
+				After:  flow.Status{State: flow.Observed, Outcome: flow.Ambiguous, Decision: decision.Allow, Reason: decision.LeaseLapsed, WouldHave: &flow.WouldHave{}, Receipt: link},
+			},
+			`ctrlrun_leases_lapsed_total 1
+			ctrlrun_actions_finished_total{decision="allow",reason="lease_lapsed",state="Observed"} 1
+			ctrlrun_actions_observed_total{blocked_reason="none",outcome="Ambiguous"} 1`,
+		},
+		"what is added after an observed end": {
+			observe.ActionWrite{
+				Before: flow.Status{State: flow.Observed, Outcome: flow.Ambiguous, Reason: decision.LeaseLapsed, WouldHave: &flow.WouldHave{}, Receipt: link},
+				After:  flow.Status{State: flow.Observed, Outcome: flow.Ambiguous, Reason: decision.LeaseLapsed, WouldHave: &flow.WouldHave{}, Receipt: link, Resolved: &flow.Resolved{}},
+			}, "",
+		},
 		"answers of people": {
 			observe.ActionWrite{Events: []timeline.Event{
 				{Type: timeline.ApprovalRequested}, {Type: timeline.ApprovalGranted}, {Type: timeline.ApprovalGranted}, {Type: timeline.ApprovalDenied},
@@ -447,7 +471,7 @@ func TestSeveralOperators(t *testing.T) {
 	if err := second.Register(prometheus.NewRegistry()); err != nil {
 		t.Error(err)
 	}
-	if n, err := testutil.GatherAndCount(r, "ctrlrun_actions_finished_total"); err != nil || n != 1 {
+	if n, err := testutil.GatherAndCount(r, "ctrlrun_actions_observed_total"); err != nil || n != 1 {
 		t.Errorf("%d, %v", n, err)
 	}
 }

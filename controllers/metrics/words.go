@@ -43,6 +43,9 @@ func reasons() []decision.Reason {
 		decision.PlainDecision, decision.NoMatchingRule, decision.UnknownAction, decision.PolicyConflict, decision.PolicyInvalid,
 		decision.EffectKeyError, decision.ResourceError, decision.UnrepresentableArgument, decision.ArgumentsTooLarge,
 		decision.LeaseTooLong, decision.ExecutorNeedsEffect, decision.ApprovalDenied, decision.PrincipalExpired,
+		decision.PolicyDenied, decision.ApprovalRequired,
+		decision.AuthorityGrant, decision.AuthorityUnreadable, decision.AuthorityEscalation, decision.AuthorityRevoked,
+		decision.AuthorityExpired, decision.AuthorityConstraint, decision.NoAuthority,
 		decision.Duplicate, decision.InProgress, decision.AmbiguousEffect, decision.AttemptCeiling, decision.EffectNameCollision,
 		decision.NotAdmitted, decision.ProposalChanged, decision.StatusMissing, decision.MadeWithoutAdmission, decision.Withdrawn,
 		decision.ApprovalExpired, decision.NotClaimed, decision.NotAfter,
@@ -67,6 +70,9 @@ func actionStates() []flow.State {
 		flow.Committed, flow.Failed, flow.Ambiguous, flow.Observed, flow.Denied, flow.Blocked, flow.Expired,
 	}
 }
+
+// outcomes of what was observed.
+func outcomes() []flow.State { return []flow.State{flow.Committed, flow.Failed, flow.Ambiguous} }
 
 func effectStates() []effect.State {
 	return []effect.State{effect.Reserved, effect.Executing, effect.Committed, effect.Failed, effect.Ambiguous}

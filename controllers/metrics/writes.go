@@ -20,11 +20,14 @@ func (m *Metrics) ActionWritten(w observe.ActionWrite) {
 		m.proposalToAdmitted.Observe(seconds(after.Execution.Admitted.Sub(w.Object.CreationTimestamp.Time)))
 	}
 	// An action without an effect lapses too, so it is the action that tells.
-	if before.State != flow.Ambiguous && after.State == flow.Ambiguous && after.Reason == decision.LeaseLapsed {
+	if before.Ended() != flow.Ambiguous && after.Ended() == flow.Ambiguous && after.Reason == decision.LeaseLapsed {
 		m.leasesLapsed.WithLabelValues().Inc()
 	}
 	if before.Receipt == nil && after.Receipt != nil {
 		m.actionsFinished.WithLabelValues(word(after.State, actionStates()), word(after.Decision, decisions()), reason(after.Reason)).Inc()
+		if would := after.WouldHave; would != nil {
+			m.actionsObserved.WithLabelValues(reason(would.Blocked), word(after.Outcome, outcomes())).Inc()
+		}
 	}
 	for _, e := range w.Events {
 		if result, ok := approvalResult(e.Type); ok {
