@@ -15,7 +15,8 @@ type Execution struct {
 	Action *v1alpha1.Action
 	// Arguments as canonical JSON: exactly what was hashed, and approved if people were asked.
 	Arguments []byte
-	// Token to send along as idempotency key. Empty for an action without an effect.
+	// Token to send along as idempotency key. Empty for an action without an effect, and in observe mode for one whose effect
+	// is not reserved for it.
 	Token string
 	// LeaseRemaining at the start. The context of the execution is done when it is over; whoever acts later than that may
 	// act twice.
@@ -28,8 +29,9 @@ type Executor func(context.Context, Execution) Report
 // settleWindow is how long Do waits for the receipt after its report.
 const settleWindow = 30 * time.Second
 
-// Do proposes, waits, executes and reports. A nil error means that the effect is committed and has a receipt. ctx bounds the
-// waiting; once the execution has begun it is only passed on.
+// Do proposes, waits, executes and reports. A nil error means that the effect is committed and has a receipt; in observe mode,
+// where the Action ends Observed, that this execution was reported committed. ctx bounds the waiting; once the execution has
+// begun it is only passed on.
 func (c *Client) Do(ctx context.Context, req Request, execute Executor, progress Progress) (*v1alpha1.Action, error) {
 	call, err := c.Propose(ctx, req)
 	if err != nil {
@@ -148,11 +150,28 @@ func (call *Call) settle(ctx context.Context, report Report) error {
 	if err != nil {
 		return &UnknownError{Action: call.action, Why: fmt.Sprintf("%s was reported, but the operator has not settled it", report.Result), Err: err}
 	}
-	switch call.action.Status.State {
+	return resultOf(call.action)
+}
+
+// resultOf is what is said of an execution whose Action has ended.
+func resultOf(action *v1alpha1.Action) error {
+	switch EndOf(action) {
 	case v1alpha1.ActionCommitted:
 		return nil
 	case v1alpha1.ActionAmbiguous:
-		return &UnknownError{Action: call.action, Why: "its effect is Ambiguous: " + call.action.Status.Message}
+		return &UnknownError{Action: action, Why: "it ended Ambiguous: " + action.Status.Message}
 	}
-	return &EndedError{Action: call.action}
+	return &EndedError{Action: action}
+}
+
+// EndOf is how an Action ended: its state, or of an observed one what it did. An observed one that does not say so ended as
+// nobody knows.
+func EndOf(action *v1alpha1.Action) v1alpha1.ActionState {
+	switch {
+	case action.Status.State != v1alpha1.ActionObserved:
+		return action.Status.State
+	case action.Status.Outcome == "":
+		return v1alpha1.ActionAmbiguous
+	}
+	return action.Status.Outcome
 }

@@ -17,6 +17,9 @@
 //   - What was executed was what is stored, not what the caller holds: Execution.Arguments is the canonical form of the
 //     stored action, the same bytes that were hashed and approved.
 //
+// In observe mode, where nothing is enforced, the Action is admitted although it would have been denied, asked about or
+// blocked; it ends Observed, and EndOf says what it did. Only an Action that is Admitted may be executed, as ever.
+//
 // The result of Do is never a guess. A nil error means the effect is committed; every other end has a typed error, and an
 // end that nobody knows is an *UnknownError.
 package client

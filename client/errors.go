@@ -14,13 +14,16 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 )
 
-// EndedError says that the Action has ended, and not as Committed. Nothing was executed if its state is Denied, Blocked,
-// Expired or Failed.
+// EndedError says that the Action has ended, and not as Committed. Nothing was executed if EndOf is Denied, Blocked, Expired or
+// Failed.
 type EndedError struct{ Action *v1alpha1.Action }
 
 func (e *EndedError) Error() string {
 	s := e.Action.Status
 	text := fmt.Sprintf("action %s is %s", e.Action.Name, s.State)
+	if s.State == v1alpha1.ActionObserved {
+		text += ", " + string(EndOf(e.Action))
+	}
 	if s.Reason != "" {
 		text += " (" + s.Reason + ")"
 	}
