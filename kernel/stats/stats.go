@@ -70,6 +70,8 @@ type Report struct {
 	Blocked map[string]int64 `json:"blocked"`
 	// Ambiguous: the actions whose outcome nobody knew when they ended, by cause.
 	Ambiguous map[string]int64 `json:"ambiguous"`
+	// Observed: the actions that ran in observe mode. They are in none of the four above; what was refused even then is.
+	Observed Observed `json:"observed"`
 	// LostRecords: records of effects that were lost, so that the effect is ambiguous, whatever its actions were.
 	LostRecords int64 `json:"lostRecords"`
 	// Resolutions: what people said about them later.
@@ -82,6 +84,89 @@ type Report struct {
 	Rows []Row `json:"rows"`
 	// Others sums up the rows that are not shown; nil if all are.
 	Others *Row `json:"others"`
+}
+
+// Observed is what enforcing would have done with the actions that ran in observe mode, and how they ended. WouldHaveRun and
+// the three shares add up to Actions; so do Executions.
+type Observed struct {
+	Actions int64 `json:"actions"`
+	// WouldHaveRun: enforcing would have let them run too.
+	WouldHaveRun int64 `json:"wouldHaveRun"`
+	// WouldHaveBeenDenied, by what denies: authority, policy, or a person who was asked before.
+	WouldHaveBeenDenied Share `json:"wouldHaveBeenDenied"`
+	// WouldHaveNeededApproval, by what asks: they would have waited for people.
+	WouldHaveNeededApproval Share `json:"wouldHaveNeededApproval"`
+	// WouldHaveBeenBlocked, by what is in the way: nothing denies them, and the state of their effect refuses them.
+	WouldHaveBeenBlocked Share `json:"wouldHaveBeenBlocked"`
+	// Executions: committed, failed, ambiguous.
+	Executions map[string]int64 `json:"executions"`
+	// Ambiguous: those whose outcome nobody knew when they ended, by cause.
+	Ambiguous map[string]int64 `json:"ambiguous"`
+}
+
+// Share is a part of the observed actions.
+type Share struct {
+	Actions int64 `json:"actions"`
+	// Percent of the observed actions, to a tenth; 0 if there are none.
+	Percent float64          `json:"percent"`
+	Reasons map[string]int64 `json:"reasons"`
+}
+
+func newObserved() Observed {
+	o := Observed{Executions: map[string]int64{}, Ambiguous: map[string]int64{}}
+	for _, share := range o.shares() {
+		share.Reasons = map[string]int64{}
+	}
+	for _, word := range []decision.Result{decision.Committed, decision.Failed, decision.Ambiguous} {
+		o.Executions[string(word)] = 0
+	}
+	return o
+}
+
+func (o *Observed) shares() []*Share {
+	return []*Share{&o.WouldHaveBeenDenied, &o.WouldHaveNeededApproval, &o.WouldHaveBeenBlocked}
+}
+
+// add counts the receipt of an action that ran in observe mode.
+func (o *Observed) add(d receipt.Document) {
+	o.Actions++
+	count(o.Executions, string(d.Execution))
+	if d.Execution == decision.Ambiguous {
+		count(o.Ambiguous, string(d.Reason))
+	}
+	var would receipt.WouldHave
+	if d.WouldHave != nil {
+		would = *d.WouldHave
+	}
+	switch blocked := decision.Reason(would.BlockedReason); {
+	case would.Decision == decision.Deny:
+		o.WouldHaveBeenDenied.add(would.Reason)
+	case blocked == decision.ApprovalDenied:
+		o.WouldHaveBeenDenied.add(would.BlockedReason)
+	case blocked == decision.ApprovalRequired, blocked == decision.ApprovalExpired:
+		o.WouldHaveNeededApproval.add(would.Reason)
+	case blocked != "":
+		o.WouldHaveBeenBlocked.add(would.BlockedReason)
+	default:
+		o.WouldHaveRun++
+	}
+}
+
+func (s *Share) add(reason string) {
+	s.Actions++
+	count(s.Reasons, reason)
+}
+
+// report is a copy, with percentages.
+func (o Observed) report() Observed {
+	o.Executions, o.Ambiguous = maps.Clone(o.Executions), maps.Clone(o.Ambiguous)
+	for _, share := range o.shares() {
+		share.Reasons = maps.Clone(share.Reasons)
+		if o.Actions > 0 {
+			share.Percent = round(100 * float64(share.Actions) / float64(o.Actions))
+		}
+	}
+	return o
 }
 
 // Resolutions are statements about ambiguous effects that counted.
@@ -120,6 +205,7 @@ type Row struct {
 	Denied    int64  `json:"denied"`
 	Expired   int64  `json:"expired"`
 	Blocked   int64  `json:"blocked"`
+	Observed  int64  `json:"observed"`
 }
 
 // Counter counts receipts.
@@ -137,7 +223,7 @@ func New(options Options) *Counter {
 	}
 	c := &Counter{options: options, rows: map[string]*Row{}, report: Report{
 		By: options.By, Results: map[string]int64{}, Denied: map[string]int64{}, Expired: map[string]int64{}, Blocked: map[string]int64{},
-		Ambiguous: map[string]int64{},
+		Ambiguous: map[string]int64{}, Observed: newObserved(),
 	}}
 	for _, word := range results {
 		c.report.Results[word] = 0
@@ -190,6 +276,8 @@ func (c *Counter) action(d receipt.Document) {
 		count(r.Blocked, reason)
 	case string(decision.Ambiguous):
 		count(r.Ambiguous, reason)
+	case string(decision.Observed):
+		r.Observed.add(d)
 	}
 	switch d.Reason {
 	case decision.ApprovalDenied:
@@ -247,6 +335,8 @@ func (r *Row) count(ended string) {
 		r.Expired++
 	case string(decision.Blocked):
 		r.Blocked++
+	case string(decision.Observed):
+		r.Observed++
 	}
 }
 
@@ -258,6 +348,7 @@ func (r *Row) add(o Row) {
 	r.Denied += o.Denied
 	r.Expired += o.Expired
 	r.Blocked += o.Blocked
+	r.Observed += o.Observed
 }
 
 // count counts a word. The words are of closed lists; the bound holds against a chain that somebody else wrote.
@@ -276,6 +367,7 @@ func (c *Counter) Report() Report {
 	r := c.report
 	r.Results, r.Denied, r.Expired, r.Blocked, r.Ambiguous = maps.Clone(r.Results), maps.Clone(r.Denied), maps.Clone(r.Expired),
 		maps.Clone(r.Blocked), maps.Clone(r.Ambiguous)
+	r.Observed = r.Observed.report()
 	r.Approvals.Seconds = c.waits.describe()
 	r.Rows = []Row{}
 	for _, row := range c.rows {

@@ -62,6 +62,7 @@ func TestEveryNumber(t *testing.T) {
 	want := Report{
 		Receipts: 19, Actions: 14, First: noon, Last: noon.Add(time.Hour), By: ByType,
 		Results:     map[string]int64{"committed": 2, "failed": 1, "ambiguous": 3, "denied": 3, "expired": 3, "blocked": 2},
+		Observed:    newObserved(),
 		Denied:      map[string]int64{"unknown_action": 1, "rule[2]": 1, "approval_denied": 1},
 		Expired:     map[string]int64{"approval_expired": 1, "not_claimed": 1, "not_after": 1},
 		Blocked:     map[string]int64{"duplicate": 1, "ambiguous": 1},
@@ -104,9 +105,63 @@ func TestSinceIsInclusive(t *testing.T) {
 // TestAWordBeyondTheListIsCounted proves that the results always add up to the actions.
 func TestAWordBeyondTheListIsCounted(t *testing.T) {
 	c := New(Options{})
-	c.Add(ended(decision.Observed, ""))
-	if got := c.Report(); got.Results["observed"] != 1 || got.Actions != 1 {
+	c.Add(ended("postponed", ""))
+	if got := c.Report(); got.Results["postponed"] != 1 || got.Actions != 1 {
 		t.Errorf("got %+v", got.Results)
+	}
+}
+
+// observed is the receipt of an action that ran in observe mode.
+func observed(execution decision.Result, reason decision.Reason, would decision.Decision, why string, blocked decision.Reason) receipt.Document {
+	d := ended(decision.Observed, reason)
+	d.Decision, d.DecisionReason, d.Execution = would, why, execution
+	d.WouldHave = &receipt.WouldHave{Decision: would, Reason: why, BlockedReason: string(blocked)}
+	return d
+}
+
+// TestWhatEnforcingWouldHaveDone proves that each observed action is counted once by what enforcing would have done, by the
+// reason that tells most, and once by how it ended; and that what observe mode refused is counted as ever.
+func TestWhatEnforcingWouldHaveDone(t *testing.T) {
+	c := New(Options{})
+	for _, d := range []receipt.Document{
+		observed(decision.Committed, "", decision.Allow, "rule[0]", ""),
+		observed(decision.Failed, "", decision.Allow, "rule[0]", ""),
+		observed(decision.Committed, "", decision.Deny, "no_authority", decision.NoAuthority),
+		observed(decision.Ambiguous, decision.LeaseLapsed, decision.Deny, "rule[2]", decision.PolicyDenied),
+		observed(decision.Committed, "", decision.Deny, "rule[2]", decision.PolicyDenied),
+		observed(decision.Committed, "", decision.Approve, "rule[1]", decision.ApprovalRequired),
+		observed(decision.Committed, "", decision.Approve, "rule[1]", decision.ApprovalExpired),
+		observed(decision.Committed, "", decision.Approve, "rule[1]", decision.ApprovalDenied),
+		observed(decision.Committed, "", decision.Approve, "rule[1]", decision.Duplicate),
+		observed(decision.Ambiguous, decision.ReportedUnknown, decision.Allow, "rule[0]", decision.AmbiguousEffect),
+		observed(decision.Ambiguous, decision.ReportedUnknown, decision.Allow, "rule[0]", decision.InProgress),
+		observed(decision.Committed, "", decision.Approve, "rule[1]", ""), // people had approved it
+		ended(decision.Denied, decision.EffectKeyError),
+		ended(decision.Ambiguous, decision.LeaseLapsed),
+	} {
+		c.Add(d)
+	}
+	got := c.Report()
+	want := Observed{
+		Actions: 12, WouldHaveRun: 3,
+		WouldHaveBeenDenied:     Share{4, 33.3, map[string]int64{"no_authority": 1, "rule[2]": 2, "approval_denied": 1}},
+		WouldHaveNeededApproval: Share{2, 16.7, map[string]int64{"rule[1]": 2}},
+		WouldHaveBeenBlocked:    Share{3, 25, map[string]int64{"duplicate": 1, "ambiguous": 1, "in_progress": 1}},
+		Executions:              map[string]int64{"committed": 8, "failed": 1, "ambiguous": 3},
+		Ambiguous:               map[string]int64{"lease_lapsed": 1, "reported_unknown": 2},
+	}
+	if !reflect.DeepEqual(got.Observed, want) {
+		t.Errorf("got  %+v\nwant %+v", got.Observed, want)
+	}
+	if r := got.Results; r["observed"] != 12 || r["denied"] != 1 || r["ambiguous"] != 1 || got.Actions != 14 {
+		t.Errorf("the results are %v of %d", r, got.Actions)
+	}
+	if got.Rows[0].Observed != 12 || got.Ambiguous["lease_lapsed"] != 1 || got.Denied["effect_key_error"] != 1 || len(got.Blocked) > 0 {
+		t.Errorf("got %+v", got)
+	}
+	c.Add(observed(decision.Committed, "", decision.Deny, "no_authority", decision.NoAuthority))
+	if !reflect.DeepEqual(got.Observed, want) {
+		t.Error("a report changes after it was made")
 	}
 }
 

@@ -67,6 +67,7 @@ func (a *app) claimCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.warnObserving(cmd.Context(), s, listScope(s, false))
 			call, err := s.Attach(cmd.Context(), objectName(words[0]), claimID)
 			if err != nil {
 				return coded(err)

@@ -45,6 +45,7 @@ func (a *app) proposeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.warnObserving(cmd.Context(), s, listScope(s, false))
 			call, err := s.Propose(cmd.Context(), req)
 			if err != nil {
 				return coded(err)

@@ -58,6 +58,7 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.warnObserving(cmd.Context(), s, listScope(s, false))
 			if err := s.refuseTwin(cmd.Context(), req); err != nil {
 				return err
 			}

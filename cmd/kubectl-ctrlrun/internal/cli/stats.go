@@ -27,6 +27,9 @@ const statsLong = `Count how actions ended, from the receipts: by result, by rea
 --since counts what finished from then on, inclusive. It takes a time with an offset, such as 2026-03-01T00:00:00Z, or how long
 ago: 30m, 12h, 7d.
 
+Actions that ran in observe mode are counted by what enforcing would have done: denied them, asked people, blocked them, or let
+them run; and by how they ended.
+
 Actions that wait have no receipt. They are counted apart, from the Actions themselves, and the effects that are ambiguous now
 from the Effects. -o json prints the same numbers, as
 ctrlrun.dev/stats/v1alpha1.`
@@ -75,7 +78,9 @@ func (a *app) statsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answer, err := a.stats(cmd.Context(), s, stats.Options{Since: from, By: stats.By(rows)}, listScope(s, everywhere))
+			where := listScope(s, everywhere)
+			a.warnObserving(cmd.Context(), s, where)
+			answer, err := a.stats(cmd.Context(), s, stats.Options{Since: from, By: stats.By(rows)}, where)
 			if err != nil {
 				return err
 			}
@@ -224,10 +229,11 @@ func (a *app) printStats(answer *statistics, where string) {
 	t := a.fields()
 	t.row("Actions", fmt.Sprint(answer.Actions))
 	for _, word := range answer.words() {
-		t.row("  "+word, line(answer.Results[word], answer.reasons(word)))
+		t.row("  "+word, line(fmt.Sprint(answer.Results[word]), answer.reasons(word)))
 	}
+	answer.observedRows(t)
 	t.row("Lost records", nonZero(answer.LostRecords))
-	t.row("Resolutions", line(answer.Resolutions.Committed+answer.Resolutions.NotExecuted,
+	t.row("Resolutions", line(fmt.Sprint(answer.Resolutions.Committed+answer.Resolutions.NotExecuted),
 		map[string]int64{"committed": answer.Resolutions.Committed, "not executed": answer.Resolutions.NotExecuted}))
 	t.row("Ambiguous now", answer.ambiguousLine())
 	approvals := answer.Approvals
@@ -238,7 +244,29 @@ func (a *app) printStats(answer *statistics, where string) {
 	t.flush()
 	a.printStatsRows(answer)
 	a.println()
+	if answer.Observed.Actions > 0 {
+		a.println("Observed actions ran, whatever enforcing would have done; what observe mode refuses too is denied or blocked above.")
+	}
 	a.println("Not counted: actions that have not ended, which have no receipt. " + answer.waitingLine())
+}
+
+// observedRows say what enforcing would have done with the actions that ran in observe mode.
+func (s *statistics) observedRows(t fields) {
+	o := s.Observed
+	if o.Actions == 0 {
+		return
+	}
+	of := func(share stats.Share) string {
+		return line(fmt.Sprintf("%d of %d, %g%%", share.Actions, o.Actions, share.Percent), share.Reasons)
+	}
+	t.row("Would have run", fmt.Sprintf("%d of %d", o.WouldHaveRun, o.Actions))
+	t.row("Would have been denied", of(o.WouldHaveBeenDenied))
+	t.row("Would have needed approval", of(o.WouldHaveNeededApproval))
+	t.row("Would have been blocked", of(o.WouldHaveBeenBlocked))
+	t.row("Observed ended", line(fmt.Sprint(o.Actions), o.Executions))
+	if n := o.Executions["ambiguous"]; n > 0 {
+		t.row("Observed ambiguous", line(fmt.Sprint(n), o.Ambiguous))
+	}
 }
 
 func (s *statistics) period(where string) string {
@@ -282,7 +310,7 @@ func (s *statistics) reasons(word string) map[string]int64 {
 }
 
 // line is a number and what it is made of, the most first.
-func line(n int64, parts map[string]int64) string {
+func line(total string, parts map[string]int64) string {
 	names := slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(parts[b], parts[a]), cmp.Compare(a, b))
 	})
@@ -293,9 +321,9 @@ func line(n int64, parts map[string]int64) string {
 		}
 	}
 	if len(texts) == 0 {
-		return fmt.Sprint(n)
+		return total
 	}
-	return fmt.Sprintf("%d  (%s)", n, strings.Join(texts, ", "))
+	return fmt.Sprintf("%s  (%s)", total, strings.Join(texts, ", "))
 }
 
 func nonZero(n int64) string {
@@ -317,14 +345,14 @@ func (a *app) printStatsRows(answer *statistics) {
 		return
 	}
 	a.println()
-	t := a.table(strings.ToUpper(string(answer.By)), "ACTIONS", "COMMITTED", "FAILED", "AMBIGUOUS", "DENIED", "EXPIRED", "BLOCKED")
+	t := a.table(strings.ToUpper(string(answer.By)), "ACTIONS", "COMMITTED", "FAILED", "AMBIGUOUS", "DENIED", "EXPIRED", "BLOCKED", "OBSERVED")
 	rows := answer.Rows
 	if answer.Others != nil {
 		rows = append(slices.Clone(rows), *answer.Others)
 	}
 	for _, row := range rows {
 		t.row(row.Name, fmt.Sprint(row.Actions), fmt.Sprint(row.Committed), fmt.Sprint(row.Failed), fmt.Sprint(row.Ambiguous),
-			fmt.Sprint(row.Denied), fmt.Sprint(row.Expired), fmt.Sprint(row.Blocked))
+			fmt.Sprint(row.Denied), fmt.Sprint(row.Expired), fmt.Sprint(row.Blocked), fmt.Sprint(row.Observed))
 	}
 	t.flush()
 }

@@ -31,7 +31,8 @@ const verifyLong = `Check on this cluster what ctrlrun guarantees, with your own
 The ActionPolicies and Settings of the namespace, and its environment, are copied into a scratch namespace; with -f the policies
 are those of files. There agents, people and rivals act as ServiceAccounts with the shipped roles, against the operator that
 runs. Nothing of yours is written, and no remote system is called: what executes is this program. The scratch namespace is
-removed afterwards, also after an error or Ctrl-C. Its Ledger stays, as every Ledger does.
+removed afterwards, also after an error or Ctrl-C. Its Ledger stays, as every Ledger does. Of a namespace in observe mode, where
+nothing is enforced, nothing is verified.
 
 Each guarantee has a control: something like it that must work. Where everything is refused, refusals prove nothing, and the
 guarantee fails. One that your policies give no occasion for is not applicable and is not counted.
@@ -183,6 +184,10 @@ func (a *app) verify(ctx context.Context, v verification, selected map[guarantee
 	o := verify.Options{
 		Config: config, Kube: s.kube, Namespace: s.Namespace(), Selected: selected, Version: a.versionText(), Executable: self,
 		Command: a.quietly, Note: a.note,
+	}
+	if len(s.observing(ctx, listScope(s, false))) > 0 || observeIn(v.files, s.Namespace()) {
+		a.bannerObserve([]string{s.Namespace()})
+		return &verify.UnusableError{Err: fmt.Errorf("namespace %s is in observe mode, where every action runs, so there is no guarantee to verify: set spec.mode of its Settings to Enforce, or verify the policies in a namespace that enforces", s.Namespace())}
 	}
 	if err := a.verifyInput(ctx, s, v.files, &o); err != nil {
 		return err
