@@ -100,6 +100,9 @@ func newMapper() meta.RESTMapper {
 		"Effect":       {"effects", "effect"},
 		"Resolution":   {"resolutions", "resolution"},
 		"Receipt":      {"receipts", "receipt"},
+		"Grant":        {"grants", "grant"},
+		"Delegation":   {"delegations", "delegation"},
+		"Revocation":   {"revocations", "revocation"},
 	} {
 		add(ours, meta.RESTScopeNamespace, kind, names[0], names[1])
 	}

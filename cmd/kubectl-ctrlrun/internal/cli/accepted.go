@@ -21,6 +21,12 @@ const acceptTimeout = 30 * time.Second
 
 // waitAccepted waits until the operator has judged a statement. A statement that is refused is an error with the reason.
 func (a *app) waitAccepted(whole context.Context, s *session, statement kube.Object, timeout time.Duration) error {
+	_, err := a.waitJudged(whole, s, statement, timeout)
+	return err
+}
+
+// waitJudged is waitAccepted that gives the statement as it was judged.
+func (a *app) waitJudged(whole context.Context, s *session, statement kube.Object, timeout time.Duration) (kube.Object, error) {
 	ctx, cancel := context.WithTimeout(whole, timeout)
 	defer cancel()
 	silence := time.NewTimer(client.SilentAfter)
@@ -32,22 +38,22 @@ func (a *app) waitAccepted(whole context.Context, s *session, statement kube.Obj
 			a.note("%s", s.silence(ctx))
 		case update, open := <-updates:
 			if !open {
-				return exit.Errorf(exit.Waiting, "%s was created, but nobody has judged it for %s: %s", statement.GetName(), timeout, s.silence(whole))
+				return nil, exit.Errorf(exit.Waiting, "%s was created, but nobody has judged it for %s: %s", statement.GetName(), timeout, s.silence(whole))
 			}
 			if apierrors.IsForbidden(update.Err) {
-				return exit.Errorf(exit.Waiting, "%s was created, but you may not read whether it counts: %w", statement.GetName(), update.Err)
+				return nil, exit.Errorf(exit.Waiting, "%s was created, but you may not read whether it counts: %w", statement.GetName(), update.Err)
 			}
 			if update.Err != nil {
-				return explain(update.Err)
+				return nil, explain(update.Err)
 			}
 			condition := meta.FindStatusCondition(conditionsOf(update.Object), v1alpha1.AcceptedCondition)
 			if condition == nil || condition.Status == metav1.ConditionUnknown {
 				continue
 			}
 			if condition.Status == metav1.ConditionTrue {
-				return nil
+				return update.Object, nil
 			}
-			return exit.With(codeOfRefusal(condition.Reason), fmt.Errorf("%s does not count: %s: %s", statement.GetName(), condition.Reason, condition.Message))
+			return nil, exit.With(codeOfRefusal(condition.Reason), fmt.Errorf("%s does not count: %s: %s", statement.GetName(), condition.Reason, condition.Message))
 		}
 	}
 }
@@ -63,6 +69,10 @@ func conditionsOf(statement kube.Object) []metav1.Condition {
 	case *v1alpha1.Resolution:
 		return s.Status.Conditions
 	case *v1alpha1.LedgerAcceptance:
+		return s.Status.Conditions
+	case *v1alpha1.Delegation:
+		return s.Status.Conditions
+	case *v1alpha1.Revocation:
 		return s.Status.Conditions
 	}
 	return nil

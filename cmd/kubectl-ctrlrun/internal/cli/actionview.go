@@ -42,6 +42,12 @@ func actionRows(t fields, action *v1alpha1.Action, ruleText string) {
 		t.row("Effect", "<none>: nothing keeps this action from running twice")
 	}
 	t.row("Hash", action.Status.ActionHash)
+	if by := action.Status.Authority; by != nil {
+		t.row("Authority", authorityText(string(by.Kind), by.Name, by.Root, by.BreakGlass))
+		if by.BreakGlass {
+			t.row("BREAK GLASS", "somebody opened Grant "+by.Root+" for an emergency, and this rests on that: kubectl ctrlrun grants says who and why")
+		}
+	}
 	t.row("Rule", strings.TrimSuffix(ruleOf(action)+"\n"+ruleText, "\n"))
 	if approval := action.Status.Approval; approval != nil {
 		t.row("Votes", votes(action))

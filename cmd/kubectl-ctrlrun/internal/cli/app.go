@@ -57,10 +57,11 @@ func newRoot(streams genericiooptions.IOStreams, version string) *cobra.Command 
 	root.CompletionOptions.DisableDefaultCmd = true
 	addGroup(root, "agent", "For agents:", a.runCommand(), a.proposeCommand(), a.claimCommand(), a.reportCommand())
 	addGroup(root, "people", "For people:",
-		a.pendingCommand(), a.approveCommand(), a.denyCommand(), a.resolveCommand(), a.whoCanCommand(), a.canICommand(),
-		a.whoamiCommand(), a.ledgerCommand(), a.verifyCommand())
+		a.pendingCommand(), a.approveCommand(), a.denyCommand(), a.resolveCommand(), a.delegateCommand(), a.revokeCommand(),
+		a.whoCanCommand(), a.canICommand(), a.whoamiCommand(), a.ledgerCommand(), a.verifyCommand())
 	addGroup(root, "read", "See what happened:",
-		a.actionsCommand(), a.effectsCommand(), a.receiptsCommand(), a.inspectCommand(), a.statsCommand())
+		a.actionsCommand(), a.effectsCommand(), a.receiptsCommand(), a.inspectCommand(), a.statsCommand(), a.grantsCommand(),
+		a.whyCommand())
 	addGroup(root, "offline", "Without a cluster:",
 		a.initCommand(), a.policyCommand(), a.lintAlias(), a.evaluateCommand(), a.hashCommand(), a.tokenCommand(), a.nameCommand(),
 		a.patternCommand())
@@ -80,6 +81,7 @@ const exitExceptions = `Except for:
 
   receipts verify   0 intact, 1 broken, 2 unreadable or nothing to verify, 3 intact but it ends before the head that was given
   can-i             0 yes, 9 no
+  why, evaluate     0 whenever they print an answer, also for deny
   verify            0 all that is applicable passes, 1 something fails, 2 nothing to verify or no right to, 3 it could not be found out
   policy diff       0 whatever changes; with --exit-code 1 if anything does, and the comparison is on stdout then
   propose --wait    0 is also a decision that lets it be claimed: nothing was executed yet`

@@ -108,6 +108,20 @@ func TestMistakesInTheCommandLineExitWithUsage(t *testing.T) {
 		"ledger without reason":              {"ledger", "accept", "ns", "--head", "1:sha256:" + strings.Repeat("a", 64)},
 		"stdin twice":                        {"evaluate", "--policy", "-", "--action", "-"},
 		"unknown receipts subcommand":        {"receipts", "verfy"},
+		"delegate without parent":            {"delegate", "-f", "x"},
+		"delegate without terms":             {"delegate", "--parent", "x"},
+		"parent of another kind":             {"delegate", "--parent", "Action/x", "-f", "-"},
+		"parent without a name":              {"delegate", "--parent", "Grant/", "-f", "-"},
+		"break glass without reason":         {"delegate", "--parent", "x", "-f", "-", "--break-glass"},
+		"break glass of a delegation":        {"delegate", "--parent", "Delegation/x", "-f", "-", "--break-glass", "--reason", "r"},
+		"unknown dry run of delegate":        {"delegate", "--parent", "x", "-f", "-", "--dry-run=server"},
+		"terms that are not there":           {"delegate", "--parent", "x", "-f", "/nonexistent/terms.yaml"},
+		"unknown output format of grants":    {"grants", "-o", "xml"},
+		"argument of grants":                 {"grants", "x"},
+		"why without type":                   {"why"},
+		"why of the placeholder":             {"why", "TYPE"},
+		"why with a fraction":                {"why", "a.b", "amount:=1.5"},
+		"unknown output format of why":       {"why", "a.b", "-o", "xml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, "", args...).refused(t, exit.Usage)

@@ -43,6 +43,25 @@ func TestExitCodesOfEnds(t *testing.T) {
 	}
 }
 
+// An Action that was observed did what it did, whatever enforcing would have done with it.
+func TestExitCodesOfObservedActions(t *testing.T) {
+	for outcome, want := range map[v1alpha1.ActionState]exit.Code{
+		v1alpha1.ActionCommitted: exit.Done, v1alpha1.ActionFailed: exit.NotExecuted, v1alpha1.ActionAmbiguous: exit.Unknown, "": exit.Unknown,
+	} {
+		action := standing(v1alpha1.ActionObserved, "")
+		action.Status.Outcome = outcome
+		if got := exit.Of(ended(action)); got != want {
+			t.Errorf("outcome %q exits %d, want %d", outcome, got, want)
+		}
+		if outcome != v1alpha1.ActionCommitted {
+			continue
+		}
+		if got := exit.Of(coded(&client.EndedError{Action: action})); got != exit.AlreadyCommitted {
+			t.Errorf("a claim of one that is over exits %d", got)
+		}
+	}
+}
+
 func TestExitCodesOfCalls(t *testing.T) {
 	action := standing(v1alpha1.ActionAdmitted, "")
 	for name, test := range map[string]struct {
@@ -89,6 +108,8 @@ func TestResolveIsAdvisedOnlyForAnAmbiguousEffect(t *testing.T) {
 		state    v1alpha1.ActionState
 		reason   string
 		resolved bool
+		outcome  v1alpha1.ActionState
+		attempt  int64
 		want     bool
 	}{
 		"ambiguous":               {state: v1alpha1.ActionAmbiguous, want: true},
@@ -98,10 +119,13 @@ func TestResolveIsAdvisedOnlyForAnAmbiguousEffect(t *testing.T) {
 		"committed":               {state: v1alpha1.ActionCommitted},
 		"failed":                  {state: v1alpha1.ActionFailed},
 		"observed":                {state: v1alpha1.ActionObserved},
+		"observed, nobody knows":  {state: v1alpha1.ActionObserved, outcome: v1alpha1.ActionAmbiguous, attempt: 1, want: true},
+		"observed without effect": {state: v1alpha1.ActionObserved, outcome: v1alpha1.ActionAmbiguous},
+		"observed and committed":  {state: v1alpha1.ActionObserved, outcome: v1alpha1.ActionCommitted, attempt: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			action := standing(test.state, test.reason)
-			action.Status.Effect = &v1alpha1.ActionEffect{Name: "refund-1"}
+			action.Status.Effect, action.Status.Outcome = &v1alpha1.ActionEffect{Name: "refund-1", Attempt: test.attempt}, test.outcome
 			if test.resolved {
 				action.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ResolvedCondition, Status: metav1.ConditionTrue}}
 			}

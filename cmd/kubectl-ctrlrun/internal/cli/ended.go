@@ -15,12 +15,12 @@ import (
 
 // codeOf is the exit code for how an Action stands.
 func codeOf(action *v1alpha1.Action) exit.Code {
-	switch action.Status.State {
+	switch client.EndOf(action) {
 	case v1alpha1.ActionCommitted:
 		return exit.Done
 	case v1alpha1.ActionFailed:
 		return exit.NotExecuted
-	case v1alpha1.ActionAmbiguous, v1alpha1.ActionObserved:
+	case v1alpha1.ActionAmbiguous:
 		return exit.Unknown
 	case v1alpha1.ActionDenied:
 		return exit.Denied
@@ -59,7 +59,7 @@ func coded(err error) error {
 		return nil
 	case errors.As(err, &unknown):
 		return exit.With(exit.Unknown, fmt.Errorf("%w\ndo not try again%s", err, adviceForUnknown(err, unknown.Action)))
-	case errors.As(err, &ended) && ended.Action.Status.State == v1alpha1.ActionCommitted:
+	case errors.As(err, &ended) && client.EndOf(ended.Action) == v1alpha1.ActionCommitted:
 		return exit.With(exit.AlreadyCommitted, fmt.Errorf("%w\nit was executed before: do not execute it again", err))
 	case errors.As(err, &stranger):
 		return exit.With(exit.Refused, err)
@@ -97,6 +97,10 @@ func nextForUnknown(action *v1alpha1.Action) string {
 // ambiguous reports whether the effect of an Action waits for a person: it ended so, or found it so.
 func ambiguous(action *v1alpha1.Action) bool {
 	switch action.Status.State {
+	case v1alpha1.ActionObserved:
+		// Only one that had the effect for itself left it ambiguous.
+		return action.Status.Outcome == v1alpha1.ActionAmbiguous && action.Status.Effect != nil && action.Status.Effect.Attempt > 0 &&
+			!meta.IsStatusConditionTrue(action.Status.Conditions, v1alpha1.ResolvedCondition)
 	case v1alpha1.ActionAmbiguous:
 		return !meta.IsStatusConditionTrue(action.Status.Conditions, v1alpha1.ResolvedCondition)
 	case v1alpha1.ActionBlocked:
@@ -134,7 +138,7 @@ func nextForEnded(action *v1alpha1.Action) string {
 
 // ended is the error for an Action that was found in some state, or nil if it is committed.
 func ended(action *v1alpha1.Action) error {
-	if action.Status.State == v1alpha1.ActionCommitted {
+	if client.EndOf(action) == v1alpha1.ActionCommitted {
 		return nil
 	}
 	if action.Status.State.Terminal() {

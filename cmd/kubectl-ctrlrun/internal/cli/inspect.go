@@ -204,9 +204,6 @@ func (a *app) printAction(x *inspection) {
 	object := x.Action
 	t := a.fields()
 	actionRows(t, object, "")
-	if by := object.Status.Authority; by != nil {
-		t.row("Authority", authorityText(string(by.Kind), by.Name, by.Root, by.BreakGlass))
-	}
 	t.row("State", string(object.Status.State))
 	t.row("Reason", object.Status.Reason)
 	t.row("Message", object.Status.Message)

@@ -49,40 +49,55 @@ func (a *app) whoCanCommand() *cobra.Command {
 	}
 }
 
-func (a *app) whoCan(ctx context.Context, s *session, verb, actionType string) error {
+// able is somebody whom Roles let answer.
+type able struct {
+	Subject string   `json:"subject"`
+	By      []string `json:"by"`
+	// Create says that they may make the statement as well; without it the right to answer is of no use by itself.
+	Create bool `json:"create"`
+}
+
+// able lists who may answer about an action type, and what could not be read.
+func (s *session) able(ctx context.Context, verb, actionType string) (list []able, unread []string, nothing bool) {
 	reader := rbacReader{session: s, roles: map[rbacv1.RoleRef][]rbacv1.PolicyRule{}}
 	grants := reader.grants(ctx)
-	for _, problem := range reader.unread {
-		a.note("cannot read %s: the list may be too short", displayLine(problem))
-	}
-	if len(grants) == 0 && len(reader.unread) > 0 {
-		return exit.Errorf(exit.Refused, "nothing could be read; ask somebody who may read roles and rolebindings in %s", s.Namespace())
-	}
-	statement := rights[verb].statement
-	able := map[string][]string{}
+	by := map[string][]string{}
 	create := map[string]bool{}
 	for _, g := range grants {
-		if grantsRule(g.rules, "create", statement, "") {
+		if grantsRule(g.rules, "create", rights[verb].statement, "") {
 			create[g.subject] = true
 		}
 		for _, name := range candidates(actionType) {
 			if grantsRule(g.rules, verb, typesResource, name) {
-				able[g.subject] = append(able[g.subject], g.by)
+				by[g.subject] = append(by[g.subject], g.by)
 				break
 			}
 		}
 	}
-	t := a.table("SUBJECT", "MAY "+strings.ToUpper(verb), "BY")
-	for _, subject := range sortedKeys(able) {
-		answer := "yes"
-		if !create[subject] {
-			answer = "only if another binding gives create on " + statement
-		}
-		by := able[subject]
-		sort.Strings(by)
-		t.row(subject, answer, strings.Join(slices.Compact(by), ", "))
+	for _, subject := range sortedKeys(by) {
+		sort.Strings(by[subject])
+		list = append(list, able{Subject: subject, By: slices.Compact(by[subject]), Create: create[subject]})
 	}
-	if len(able) == 0 {
+	return list, reader.unread, len(grants) == 0 && len(reader.unread) > 0
+}
+
+func (a *app) whoCan(ctx context.Context, s *session, verb, actionType string) error {
+	people, unread, nothing := s.able(ctx, verb, actionType)
+	for _, problem := range unread {
+		a.note("cannot read %s: the list may be too short", displayLine(problem))
+	}
+	if nothing {
+		return exit.Errorf(exit.Refused, "nothing could be read; ask somebody who may read roles and rolebindings in %s", s.Namespace())
+	}
+	t := a.table("SUBJECT", "MAY "+strings.ToUpper(verb), "BY")
+	for _, one := range people {
+		answer := "yes"
+		if !one.Create {
+			answer = "only if another binding gives create on " + rights[verb].statement
+		}
+		t.row(one.Subject, answer, strings.Join(one.By, ", "))
+	}
+	if len(people) == 0 {
 		return exit.Errorf(exit.Failure, "nobody that can be seen may %s %s in %s: bind a Role with the verb %s on %s.%s, resourceNames [%q]",
 			verb, actionType, s.Namespace(), verb, typesResource, v1alpha1.GroupVersion.Group, actionType)
 	}
