@@ -259,7 +259,7 @@ var _ = Describe("A namespace that ends", func() {
 
 // Only what is asked of the CRDs is tried, by dry run: the other tests need them.
 var _ = Describe("Deleting a CRD", Serial, func() {
-	for _, name := range []string{"effects", "receipts", "ledgers", "actions"} {
+	for _, name := range []string{"effects", "receipts", "ledgers", "actions", "delegations", "revocations"} {
 		It("of "+name+" needs an annotation first", func(ctx SpecContext) {
 			crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name + ".ctrlrun.dev"}}
 			refused := deniedBy("ctrlrun-crds-kept", "kubectl annotate crd "+crd.Name+" ctrlrun.dev/allow-uninstall=true")
