@@ -39,11 +39,11 @@ type pass struct {
 	tally      approval.Tally
 	claimID    string
 	claim      *effect.Ref
-	// In observe mode: the first reason for which the action would not have run, that people would have been asked, and that
+	// In observe mode: the first reason for which the action would not have run, that people would have been asked, and why
 	// its effect is not reserved for it.
 	blocked    decision.Reason
 	asks       bool
-	unreserved bool
+	unreserved decision.Reason
 }
 
 // would notes in observe mode why the action would not have run. The first reason is the one that would have ended it.
@@ -60,7 +60,7 @@ func (p *pass) refuseReservation(reason decision.Reason, message string) Step {
 		return p.end(Blocked, reason, message)
 	}
 	p.would(reason)
-	p.unreserved = true
+	p.unreserved = reason
 	return nil
 }
 
@@ -565,5 +565,5 @@ func (p *pass) writes(status Status, why string) WriteAction {
 		seq := p.World.VerifiedSeq
 		status.FirstSeq = &seq
 	}
-	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: status, Why: why, tally: p.tally, authority: p.authority}
+	return WriteAction{Name: p.a.Name, UID: p.a.UID, Status: status, Why: why, tally: p.tally, authority: p.authority, unreserved: p.unreserved}
 }

@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -63,6 +64,21 @@ func TestObserveGoesOn(t *testing.T) {
 				t.Errorf("people were asked: %+v", admitted)
 			}
 		})
+	}
+}
+
+// The timeline says why the effect is not reserved, whatever would have stopped the action before.
+func TestObserveTellsWhyNothingIsReserved(t *testing.T) {
+	committed := aRecord(anAction("a0").Admitted(1).Obj()).Settled(effect.Committed, "").Obj()
+	step := expect(t, aPass(anAction("a1").Obj()).Policy(denying).Read().Effect(flow.Fresh, committed).With(observing), "admit a1: Admitted")
+	status := step.(flow.WriteAction).Status
+	var told []string
+	for _, e := range status.Timeline {
+		told = append(told, string(e.Type)+" "+e.Data["reason"])
+	}
+	want := []string{"ACTION_PROPOSED ", "POLICY_EVALUATED decision", "EFFECT_RESERVATION_REFUSED duplicate", "EXECUTION_STARTED "}
+	if !slices.Equal(told, want) || status.WouldHave.Blocked != decision.PolicyDenied {
+		t.Errorf("told %q of an action that %s would have stopped", told, status.WouldHave.Blocked)
 	}
 }
 

@@ -40,7 +40,7 @@ func (p *pass) reserved() Step {
 	if p.holdsReservation() {
 		return nil
 	}
-	if step := p.refusedBy(r); step != nil || p.unreserved {
+	if step := p.refusedBy(r); step != nil || p.unreserved != "" {
 		return p.orWithout(step)
 	}
 	if p.asks {
@@ -227,7 +227,7 @@ func (p *pass) admit() Step {
 		status.WouldHave = &WouldHave{Decision: p.evaluation.Decision, Reason: p.evaluation.Reason, Blocked: p.blocked}
 		status.Message = "Observe mode: nothing is enforced. The process with this claimID may execute it. Its report is awaited."
 	}
-	if r := p.Effect.Record; p.evaluation.EffectKey != nil && !p.unreserved {
+	if r := p.Effect.Record; p.evaluation.EffectKey != nil && p.unreserved == "" {
 		mode := map[effect.State]Mode{effect.Executing: AgentMode, effect.Reserved: OperatorMode}[r.Status.State]
 		switch {
 		case r.Key != *p.evaluation.EffectKey, mode != "" && mode != p.mode:

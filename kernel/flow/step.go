@@ -5,6 +5,7 @@ import (
 
 	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/authority"
+	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
@@ -65,6 +66,8 @@ type WriteAction struct {
 	tally approval.Tally
 	// authority is what the grants and delegations said; nil: they were not asked.
 	authority *authority.Result
+	// unreserved is why the effect of an action in observe mode is not reserved for it, or nothing.
+	unreserved decision.Reason
 }
 
 // WriteEffect creates the record, or replaces its status guarded by the version that was read.

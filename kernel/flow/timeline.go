@@ -20,7 +20,7 @@ func told(s Snapshot, w WriteAction) []timeline.Event {
 	if before == nil {
 		return w.Status.Timeline
 	}
-	t := telling{s: s, before: before, after: w.Status, tally: w.tally, authority: w.authority}
+	t := telling{s: s, before: before, after: w.Status, tally: w.tally, authority: w.authority, unreserved: w.unreserved}
 	t.proposed()
 	t.held()
 	t.authorised()
@@ -56,7 +56,9 @@ type telling struct {
 	tally  approval.Tally
 	// authority is what the grants and delegations said.
 	authority *authority.Result
-	events    []timeline.Event
+	// unreserved is why an observed action has no reservation.
+	unreserved decision.Reason
+	events     []timeline.Event
 }
 
 func (t *telling) add(kind timeline.Type, data map[string]string) {
@@ -203,8 +205,8 @@ func (t *telling) admitted() {
 	if e := t.after.Effect; e != nil && e.Attempt > 0 {
 		attempt = strconv.FormatInt(e.Attempt, 10)
 		t.add(timeline.EffectReserved, map[string]string{"effect_key": e.Key, "attempt": attempt})
-	} else if w := t.after.WouldHave; e != nil && w != nil {
-		t.add(timeline.EffectReservationRefused, map[string]string{"reason": string(w.Blocked), "effect_key": e.Key})
+	} else if e != nil && t.unreserved != "" {
+		t.add(timeline.EffectReservationRefused, map[string]string{"reason": string(t.unreserved), "effect_key": e.Key})
 	}
 	if x.Mode == AgentMode {
 		t.add(timeline.ExecutionStarted, map[string]string{"claim_id": x.ClaimID, "attempt": attempt})
