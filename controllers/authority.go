@@ -122,7 +122,11 @@ func (r *grantReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	next.Status.ObservedGeneration = o.Generation
 	var problems []string
 	for _, f := range findings {
-		problems = append(problems, "spec."+f.String())
+		at := "spec: "
+		if f.Path != "" {
+			at = "spec."
+		}
+		problems = append(problems, at+f.String())
 	}
 	if len(problems) > 0 {
 		message := "It grants nothing, and nothing below it does, until it is corrected: " + strings.Join(problems, "; ")

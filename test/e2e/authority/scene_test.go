@@ -69,8 +69,11 @@ func (f fields) into(spec any) {
 	Expect(json.Unmarshal(text, spec)).To(Succeed())
 }
 
-// at is so long from now, as specs say it.
-func at(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+// made is when the present scene was made.
+var made time.Time
+
+// at is so long after that, as specs say it: what is handed on ends no later than what it is a part of.
+func at(d time.Duration) string { return made.Add(d).UTC().Format(time.RFC3339) }
 
 // scene is a namespace where authority is required, and everybody who plays a part. No grant is in it yet.
 type scene struct {
@@ -97,6 +100,7 @@ func newScene() *scene {
 // setScene makes a scene without Settings, which no operator has to have seen yet.
 func setScene() *scene {
 	GinkgoHelper()
+	made = time.Now()
 	ns := env.Namespace(GinkgoT(), nil)
 	agent := func(name string) testenv.User { return testenv.ServiceAccountUser(ns, name) }
 	s := &scene{
