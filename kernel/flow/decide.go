@@ -172,7 +172,15 @@ func (p *pass) evaluate() Step {
 // authorised asks the grants and delegations, where they are required. What cannot be computed is denied before; where they
 // refuse, policy counts for nothing: no answer of it is told to somebody who may not ask.
 func (p *pass) authorised(e *policy.Evaluation) {
-	if !p.World.Required || e.Reason == decision.ArgumentsTooLarge || e.Reason == decision.EffectKeyError {
+	if e.Reason == decision.ArgumentsTooLarge || e.Reason == decision.EffectKeyError {
+		return
+	}
+	if until := p.a.Expires; until != nil && p.Now.After(*until) {
+		e.Decision, e.Reason, e.Policy = decision.Deny, decision.PrincipalExpired, nil
+		e.Message = fmt.Sprintf("The credential of %s ended at %s, as its spec.principal.expiresTime says, and it was not admitted by then. Nothing was executed. Propose it again with a credential that holds.", p.a.Agent, until.UTC().Format(time.RFC3339))
+		return
+	}
+	if !p.World.Required {
 		return
 	}
 	result := p.World.Authority.Evaluate(e.Proposal, p.Now)
@@ -318,7 +326,11 @@ func (p *pass) approved() Step {
 		return nil
 	}
 	if p.tally.Sufficient(p.question) {
-		return nil
+		if a.ClaimableTime != nil {
+			return nil // asked again when they are spent
+		}
+		// No process is told to come that could not be admitted then, in this pass or in any that forgot what this one was told.
+		return p.entitled()
 	}
 	if p.Now.After(a.Ask.Expiration) {
 		if p.Answers.Presence != Fresh {
@@ -362,6 +374,9 @@ func (p *pass) waits(until time.Time, why string) Wait {
 	if r := p.authority; r != nil && r.Until != nil && r.Until.Before(until) {
 		until = *r.Until
 	}
+	if e := p.a.Expires; e != nil && e.Before(until) {
+		until = *e
+	}
 	return Wait{Until: until.Add(time.Millisecond), Why: why}
 }
 
@@ -382,14 +397,46 @@ func groupsAsked(ask *Ask, entry *policy.Entry) [][]string {
 	if len(ask.Groups) > 0 {
 		groups = append(groups, ask.Groups)
 	}
-	if entry != nil && len(entry.ApproverGroups) > 0 {
+	if entry != nil && len(entry.ApproverGroups) > 0 && !slices.Equal(entry.ApproverGroups, ask.Groups) {
 		groups = append(groups, entry.ApproverGroups)
 	}
 	return groups
 }
 
 func (p *pass) waitingForPeople(counted int) string {
-	return fmt.Sprintf("%s asks for approval: %d of %d so far. To answer: kubectl ctrlrun approve %s -n %s", p.evaluation.Reason, counted, p.required, p.a.Name, p.World.Namespace)
+	message := fmt.Sprintf("%s asks for approval: %d of %d so far. To answer: kubectl ctrlrun approve %s -n %s", p.evaluation.Reason, counted, p.required, p.a.Name, p.World.Namespace)
+	if names := p.unentitled(); len(names) > 0 {
+		message += ". Not counted: " + strings.Join(names, ", ")
+	}
+	ask := p.a.Ask
+	if ask == nil {
+		ask = &Ask{}
+	}
+	if groups := groupsAsked(ask, p.evaluation.Entry); len(groups) > 0 {
+		message += ". Whoever answers has to be in " + groupNames(groups)
+	}
+	return message
+}
+
+// unentitled are those who said yes and are not asked, or may not be any more, in an order that does not change.
+func (p *pass) unentitled() []string {
+	var names []string
+	for _, a := range p.Answers.Answers {
+		switch {
+		case !a.Approved || p.tally.Refusals[a.UID] != approval.NotEntitled:
+		case a.Entitlement == approval.Unentitled:
+			names = append(names, fmt.Sprintf("%s, who may not approve %s any more", a.Approver, a.ActionType))
+		default:
+			names = append(names, fmt.Sprintf("%s, who was in none of the groups that are asked", a.Approver))
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	const shown = 3
+	if more := len(names) - shown; more > 0 {
+		names = append(names[:shown], fmt.Sprintf("and %d more", more))
+	}
+	return names
 }
 
 func (p *pass) approvalTTL() time.Duration {

@@ -1,6 +1,7 @@
 package flow_test
 
 import (
+	"strings"
 	"testing"
 
 	"ctrlrun.dev/operator/kernel/approval"
@@ -75,6 +76,19 @@ func TestApproverGroupsArePinned(t *testing.T) {
 	if v.Accepted || v.Reason != "NotEntitled" {
 		t.Errorf("the verdict is %+v", v)
 	}
+	unknown := by()
+	if v := flow.JudgeAnswer(aWorld(), a, unknown, []approval.Answer{unknown}); v.Reason != "NotEntitled" || !strings.Contains(v.Message, "more than 64 groups") {
+		t.Errorf("the verdict is %+v", v)
+	}
+	// What only the policy of now does not ask for gets no verdict: a refusal is for good, and a policy is not.
+	w := aWorld()
+	w.Policies = aPolicy(`{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approverGroups":["board"]}}`)
+	if v := flow.JudgeAnswer(w, a, by("finance"), []approval.Answer{by("finance")}); v.Given() {
+		t.Errorf("the verdict is %+v", v)
+	}
+	if v := flow.JudgeAnswer(w, a, by("finance", "board"), []approval.Answer{by("finance", "board")}); !v.Accepted {
+		t.Errorf("the verdict is %+v", v)
+	}
 }
 
 // Whoever asked, by whatever name, neither answers nor says what became of it.
@@ -96,4 +110,27 @@ func TestOnePersonByManyNames(t *testing.T) {
 	if judged, ok := flow.Next(s.Obj()).(flow.Judge); !ok || judged.Accepted || judged.Reason != "SelfResolution" {
 		t.Errorf("the resolution is judged %+v", judged)
 	}
+}
+
+// Nobody is told to come on an approval by somebody who may not approve any more, in no pass: each asks before it says so.
+func TestNothingIsClaimableByTheUnentitled(t *testing.T) {
+	a := anAction("a1").Asked(1).Obj()
+	p := func(a *flow.Action, e approval.Entitlement) *snapshotBuilder {
+		answer := anApproval(a).Obj()
+		answer.Entitlement = e
+		return aPass(a).Policy(approving).Effect(flow.Absent, nil).Answers(flow.Cached, answer)
+	}
+	read := expect(t, p(a, approval.Unchecked), "read entitlement").(flow.Read)
+	if want := anApproval(a).Obj().UID; read.Name != want {
+		t.Errorf("it asks about %q, want the approval %q", read.Name, want)
+	}
+	expect(t, p(a, approval.Entitled), "claimable a1: Claimable")
+	waits := expect(t, p(a, approval.Unentitled), "wait a1: AwaitingApproval").(flow.WriteAction).Status
+	if waits.Ask.Counted != 0 || !strings.Contains(waits.Message, carol) {
+		t.Errorf("it counts %d and says %q", waits.Ask.Counted, waits.Message)
+	}
+	b := *a
+	b.Status = waits
+	expect(t, p(&b, approval.Unchecked), "read entitlement")
+	expect(t, p(&b, approval.Unentitled), "wait until 12:15:00.001 for approval")
 }

@@ -175,7 +175,7 @@ func (p *pass) lastReads() Step {
 }
 
 // answersStand answers until all approvals were read in this pass, and the apiserver was asked whether those who gave the ones
-// that are to be spent may give them. If one of them may not any more, the next pass counts without.
+// that are to be spent may give them. If one of them may not any more, it is counted again without.
 func (p *pass) answersStand() Step {
 	if p.a.Ask == nil {
 		return nil
@@ -183,6 +183,11 @@ func (p *pass) answersStand() Step {
 	if p.Answers.Presence != Fresh {
 		return Read{Object: TheAnswers}
 	}
+	return p.entitled()
+}
+
+// entitled answers until the apiserver was asked whether those whose approvals count may give them.
+func (p *pass) entitled() Step {
 	for _, a := range p.tally.Approved {
 		if a.Entitlement == approval.Unchecked {
 			return Read{Object: TheEntitlement, Name: a.UID}

@@ -60,6 +60,10 @@ func JudgeAnswer(w World, a *Action, answer approval.Answer, all []approval.Answ
 		}
 		return Verdict{} // not decided yet
 	}
+	pinned := q
+	if a.Execution == nil && !a.State.Terminal() && w.Policies != nil {
+		q.Groups = groupsAsked(a.Ask, w.Policies.Entry(a.Type))
+	}
 	tally := q.Count(all)
 	refusal, counted := tally.Refusals[answer.UID]
 	if !counted {
@@ -78,7 +82,14 @@ func JudgeAnswer(w World, a *Action, answer approval.Answer, all []approval.Answ
 	case approval.MadeWithoutAdmission:
 		return refused(string(refusal), "%s Make it again.", notVouched("It", w.AdmissionSince))
 	case approval.NotEntitled:
-		return refused(string(refusal), "%s is in none of the groups that are asked, which are %s. Somebody of them has to answer.", answer.Approver, groupNames(q.Groups))
+		if pinned.Judge(answer) == approval.Counts {
+			return Verdict{} // the policy asks others now, and may not tomorrow; meanwhile the Action says that it does not count
+		}
+		known := "is in none of these"
+		if len(answer.Groups) == 0 {
+			known = "is in none that is known: of somebody in more than 64 groups, or in one whose name has more than 256 characters, none is"
+		}
+		return refused(string(refusal), "Whoever answers has to be in %s; %s %s. Somebody who is has to answer.", groupNames(pinned.Groups), answer.Approver, known)
 	default:
 		return refused(string(refusal), "It does not count.")
 	}
@@ -115,13 +126,13 @@ func notVouched(what string, admissionSince time.Time) string {
 	return fmt.Sprintf("%s was created before %s, from when on statements count again: the admission policies had been away or were other ones, so nobody can vouch for what was made until then.", what, admissionSince.UTC().Format(time.RFC3339))
 }
 
-// groupNames is lists of groups for people.
+// groupNames is lists of groups for people, of each of which somebody has to be in one.
 func groupNames(lists [][]string) string {
 	var out []string
 	for _, list := range lists {
-		out = append(out, strings.Join(list, ", "))
+		out = append(out, "one of the groups "+strings.Join(list, ", "))
 	}
-	return strings.Join(out, ", and of each one ")
+	return strings.Join(out, " and in ")
 }
 
 func describe(kind, hash string, key *string) string {

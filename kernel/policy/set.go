@@ -183,6 +183,15 @@ func (s *Set) InNamespace(namespace string) *Set {
 // Names are the actions that the set names, also those that it denies because of an error or a conflict.
 func (s *Set) Names() []string { return slices.Clone(s.names) }
 
+// Entry is what decides about an action, nil if nothing counts.
+func (s *Set) Entry(action string) *Entry {
+	found, ok := s.slots[action]
+	if !ok || found.reason != "" {
+		return nil
+	}
+	return &found.entry
+}
+
 // Evaluation is the answer to one proposal.
 type Evaluation struct {
 	Decision decision.Decision
