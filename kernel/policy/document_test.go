@@ -27,7 +27,8 @@ func TestParseAccepts(t *testing.T) {
 		"a plain decision":                     "schema: ctrlrun.policy/v1\nactions: {a: {decision: deny}}\n",
 		"every key of v2":                      v2(`effect: "e:{id}"`, `resource: "r:{id}"`, `mcp: {not_executed_on_error: true}`, `rules:`, `- when: {id_eq: "x"}`, `  decision: deny`),
 		"an empty mcp":                         v2(`effect: "e:{id}"`, `mcp: {}`, `decision: allow`),
-		"every key of an ActionPolicy":         object(`effect: "e:{id}"`, `resource: "r:{id}"`, `approvalTTLSeconds: 60`, `approvalsRequired: 10`, `maxAttempts: 1`, `decision: approve`),
+		"every key of an ActionPolicy":         object(`effect: "e:{id}"`, `resource: "r:{id}"`, `approvalTTLSeconds: 60`, `approvalsRequired: 10`, `approverGroups: [finance, "no"]`, `maxAttempts: 1`, `decision: approve`),
+		"as many groups as there may be":       object(`effect: "e:{id}"`, `decision: approve`, `approverGroups: [`+strings.Repeat(`"`+strings.Repeat("ü", 256)+`",`, 16)+`]`),
 		"status of an exported manifest":       object(`effect: "e:{id}"`, `decision: allow`) + "status: {observedGeneration: 1, since: 2026-01-01}\n",
 		"JSON with surrogate escapes and tabs": "{\n\t\"schema\": \"ctrlrun.policy/v1\",\n\t\"actions\": {\"\\ud83d\\ude00\": {\"decision\": \"deny\"}}\n}",
 		"an alias":                             "schema: ctrlrun.policy/v1\nactions:\n  a: &e {decision: deny}\n  b: *e\n",
@@ -51,15 +52,15 @@ func TestParseAccepts(t *testing.T) {
 }
 
 func TestParseKeepsWhatWasWritten(t *testing.T) {
-	doc, findings, err := policy.ParseYAML("p.yaml", []byte(object(`effect: "e:{id}"`, `approvalTTLSeconds: 61`, `approvalsRequired: 2`, `maxAttempts: 3`,
+	doc, findings, err := policy.ParseYAML("p.yaml", []byte(object(`effect: "e:{id}"`, `approvalTTLSeconds: 61`, `approvalsRequired: 2`, `maxAttempts: 3`, `approverGroups: [finance, board]`,
 		`mcp: {not_executed_on_error: true}`, `rules:`, `- {when: {n_lt: 0}, decision: deny}`, `- decision: approve`)))
 	if err != nil || len(findings) != 0 {
 		t.Fatal(findings, err)
 	}
 	e := doc.Actions["a"]
-	got := fmt.Sprintln(doc.Schema, doc.Name, doc.Namespace, doc.Version, e.Effect, e.ApprovalTTLSeconds, e.ApprovalsRequired, e.MaxAttempts, e.NotExecutedOnError,
+	got := fmt.Sprintln(doc.Schema, doc.Name, doc.Namespace, doc.Version, e.Effect, e.ApprovalTTLSeconds, e.ApprovalsRequired, e.MaxAttempts, e.ApproverGroups, e.NotExecutedOnError,
 		len(e.Rules), e.Rules[0].HasWhen, e.Rules[0].Decision, e.Rules[1].HasWhen, e.Rules[1].Decision)
-	if want := fmt.Sprintln("ctrlrun.dev/v1alpha1", "p", "n", "git-1", "e:{id}", 61, 2, 3, true, 2, true, "deny", false, "approve"); got != want {
+	if want := fmt.Sprintln("ctrlrun.dev/v1alpha1", "p", "n", "git-1", "e:{id}", 61, 2, 3, []string{"finance", "board"}, true, 2, true, "deny", false, "approve"); got != want {
 		t.Errorf("document = %s, want %s", got, want)
 	}
 }
@@ -154,6 +155,16 @@ func TestParseRefuses(t *testing.T) {
 		"no approval required":               {object(`decision: approve`, `approvalsRequired: 0`), 9, `spec.actions["a"].approvalsRequired`, "1 to 10"},
 		"eleven approvals required":          {object(`decision: approve`, `approvalsRequired: 11`), 9, `spec.actions["a"].approvalsRequired`, "1 to 10"},
 		"a bool for a number":                {object(`decision: approve`, `approvalsRequired: true`), 9, `spec.actions["a"].approvalsRequired`, "a boolean"},
+		"groups that are a text":             {object(`decision: approve`, `approverGroups: finance`), 9, `spec.actions["a"].approverGroups`, "a list of names"},
+		"groups that are blank":              {object(`decision: approve`, `approverGroups:`), 9, `spec.actions["a"].approverGroups`, "blank"},
+		"no groups":                          {object(`decision: approve`, `approverGroups: []`), 9, `spec.actions["a"].approverGroups`, "whoever may approve"},
+		"more groups than the API takes":     {object(`decision: approve`, `approverGroups: [`+strings.Repeat("x,", 17)+`]`), 9, `spec.actions["a"].approverGroups`, "16"},
+		"a group that is a number":           {object(`decision: approve`, `approverGroups: [finance, 7]`), 9, `spec.actions["a"].approverGroups[1]`, "name of a group"},
+		"a group without a name":             {object(`decision: approve`, `approverGroups: [""]`), 9, `spec.actions["a"].approverGroups[0]`, "1 to 256"},
+		"a group that is null":               {object(`decision: approve`, `approverGroups: [null]`), 9, `spec.actions["a"].approverGroups[0]`, ""},
+		"a group with too long a name":       {object(`decision: approve`, `approverGroups: ["`+strings.Repeat("ü", 257)+`"]`), 9, `spec.actions["a"].approverGroups[0]`, "256"},
+		"groups in snake case":               {object(`decision: approve`, `approver_groups: [finance]`), 9, `spec.actions["a"].approver_groups`, "did you mean approverGroups?"},
+		"groups in v2":                       {v2(`decision: approve`, `approverGroups: [finance]`), 5, `actions["a"].approverGroups`, "convert"},
 		"no attempt allowed":                 {object(`decision: allow`, `maxAttempts: 0`), 9, `spec.actions["a"].maxAttempts`, "from 1"},
 		"an attempt limit beyond 64 bits":    {object(`decision: allow`, `maxAttempts: 18446744073709551617`), 9, `spec.actions["a"].maxAttempts`, "from 1"},
 		"snake case in an ActionPolicy":      {object(`decision: allow`, `max_attempts: 1`), 9, `spec.actions["a"].max_attempts`, "did you mean maxAttempts?"},
@@ -217,6 +228,8 @@ func TestParseWarns(t *testing.T) {
 		"an upper bound alone":               {rule(`amount_lte: 500`), 6, `actions["a"].rules[0].when`, "amount_gte: 0"},
 		"an upper bound alone, later":        {rule(`amount_gte: 0, amount_lte: 500`, `- {when: {amount_lt: 5000}, decision: approve}`), 8, `actions["a"].rules[1].when`, "negative"},
 		"approvals that are never asked for": {object(`effect: "{id}"`, `decision: allow`, `approvalsRequired: 2`), 10, `spec.actions["a"].approvalsRequired`, "nobody"},
+		"a group that is a word":             {object(`effect: "{id}"`, `decision: approve`, `approverGroups: [no]`), 10, `spec.actions["a"].approverGroups[0]`, "boolean false"},
+		"groups that are never asked":        {object(`effect: "{id}"`, `decision: allow`, `approverGroups: [finance]`), 10, `spec.actions["a"].approverGroups`, "nobody"},
 		"attempts that are never counted":    {object(`decision: deny`, `maxAttempts: 2`), 9, `spec.actions["a"].maxAttempts`, "no effect"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -391,6 +404,22 @@ spec:
 `
 	if string(got) != want {
 		t.Errorf("Convert =\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Groups are text, whatever they look like, and who may approve is not lost on the way.
+func TestConvertKeepsWhoIsAsked(t *testing.T) {
+	doc, findings, err := policy.ParseYAML("p.yaml", []byte(object(`effect: "e:{id}"`, `decision: approve`, `approvalsRequired: 2`, `approverGroups: ["no", oidc:finance, "7"]`)))
+	if err != nil || len(findings) > 0 {
+		t.Fatal(findings, err)
+	}
+	got, err := policy.Convert(doc, "payments", "team-a")
+	if err != nil || !strings.Contains(string(got), "approvalsRequired: 2\n") || !strings.Contains(string(got), `approverGroups: ["no", "oidc:finance", "7"]`) {
+		t.Fatalf("Convert = %s, %v", got, err)
+	}
+	back, findings, err := policy.ParseYAML("p.yaml", got)
+	if err != nil || len(findings) > 0 || !back.Actions["a"].Equal(doc.Actions["a"]) {
+		t.Errorf("it reads back as %+v: %v, %v", back.Actions["a"], findings, err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/canonical"
@@ -277,7 +278,7 @@ func (p *parser) groups(v any, path string) ([]string, bool) {
 		if isRefused(v) {
 			return nil, false
 		}
-		if !isText || s == "" || len(s) > MaxGroupLength {
+		if !isText || s == "" || utf8.RuneCountInString(s) > MaxGroupLength {
 			p.error(element(path, i), "this is no name of a group; write a text of 1 to %d characters", MaxGroupLength)
 			return nil, false
 		}

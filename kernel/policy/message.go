@@ -41,8 +41,12 @@ func (s *Set) asks(e Evaluation) string {
 	if n := e.Entry.ApprovalsRequired; n > 1 {
 		people = fmt.Sprintf("%d different people", n)
 	}
-	return bounded(fmt.Sprintf("Policy %s lets %s run only with approval: %s is approve. %s with the right to approve %s must say yes, and neither the agent nor its user counts. See kubectl ctrlrun pending.",
-		quoted(e.Policy.Name), quoted(e.Proposal.Name), place(e), people, quoted(e.Proposal.Name)))
+	groups := ""
+	if names := e.Entry.ApproverGroups; len(names) > 0 {
+		groups = " Whoever does has to be in one of the groups " + strings.Join(names, ", ") + "."
+	}
+	return bounded(fmt.Sprintf("Policy %s lets %s run only with approval: %s is approve. %s with the right to approve %s must say yes, and neither the agent nor its user counts. See kubectl ctrlrun pending.%s",
+		quoted(e.Policy.Name), quoted(e.Proposal.Name), place(e), people, quoted(e.Proposal.Name), groups))
 }
 
 func (s *Set) denied(e Evaluation) string {

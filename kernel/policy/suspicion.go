@@ -24,6 +24,9 @@ func (p *parser) suspicions(e Entry, path string) {
 		if e.ApprovalsRequired > 0 {
 			p.warn(child(path, "approvalsRequired"), "nobody is ever asked: no decision of this entry is approve; remove it, or decide approve")
 		}
+		if len(e.ApproverGroups) > 0 {
+			p.warn(child(path, "approverGroups"), "nobody is ever asked: no decision of this entry is approve; remove it, or decide approve")
+		}
 	}
 	if e.MaxAttempts > 0 && e.Effect.IsZero() {
 		p.warn(child(path, "maxAttempts"), "attempts are counted by effect key, and this entry has no effect template, so the limit has no effect; add effect")
