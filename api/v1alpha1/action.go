@@ -95,6 +95,11 @@ type Principal struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	User *string `json:"user,omitempty"`
+	// expiresTime is the last moment of the agent's credential, as the agent says. It only narrows: what is not admitted by then
+	// is refused. Recorded, never hashed.
+	// +optional
+	// +nullable
+	ExpiresTime *metav1.Time `json:"expiresTime,omitempty"`
 	// claims are what the apiserver knew about the agent at creation. Recorded, never hashed.
 	// +optional
 	Claims *IdentityClaims `json:"claims,omitempty"`

@@ -1585,6 +1585,10 @@ func (in *Principal) DeepCopyInto(out *Principal) {
 		*out = new(string)
 		**out = **in
 	}
+	if in.ExpiresTime != nil {
+		in, out := &in.ExpiresTime, &out.ExpiresTime
+		*out = (*in).DeepCopy()
+	}
 	if in.Claims != nil {
 		in, out := &in.Claims, &out.Claims
 		*out = new(IdentityClaims)

@@ -46,6 +46,9 @@ func Action(o *v1alpha1.Action) *flow.Action {
 	if o.Spec.NotAfter != nil {
 		a.NotAfter = &o.Spec.NotAfter.Time
 	}
+	if e := o.Spec.Principal.ExpiresTime; e != nil {
+		a.Expires = &e.Time
+	}
 	a.Status = status(&o.Status)
 	return a
 }

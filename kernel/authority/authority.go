@@ -160,6 +160,8 @@ type Delegation struct {
 	Reason string
 	// Delegator is who made it, as the apiserver authenticated them.
 	Delegator action.Principal
+	// DelegatorExpires is the last moment of the delegator's credential; nil: they did not say.
+	DelegatorExpires *time.Time
 }
 
 // Refusal is why a delegation was refused at its creation; "" if it was not. Its words and the reasons of evaluation have

@@ -33,6 +33,9 @@ func (s *Set) Judge(d DelegationSource, now time.Time) Judgement {
 		return refuse(Malformed, "its content is not that of a delegation. Correct it, and create it under another name. The error: %s.", d.Problem)
 	}
 	content := d.Delegation
+	if until := content.DelegatorExpires; until != nil && now.After(*until) {
+		return refuse(PrincipalExpired, "the credential of %s has ended, as its delegator.expiresTime says. Make it again with one that holds.", person(content.Delegator))
+	}
 	parent := s.nodes[content.Parent]
 	if parent == nil || !parent.usable() {
 		return refuse(UnknownParent, "%s %s. Name a valid Grant or an accepted Delegation of this namespace; kubectl ctrlrun grants shows them.", content.Parent, absent(parent))

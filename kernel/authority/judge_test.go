@@ -97,6 +97,7 @@ func TestJudgeRefusals(t *testing.T) {
 		"expiration later":                          {spec: good.with(spec{"expirationTime": at(10*time.Hour + time.Second)}), want: authority.Containment, dimension: authority.DimensionExpiration},
 		"expiration omitted":                        {spec: good.with(spec{"expirationTime": nil}), want: authority.Containment, dimension: authority.DimensionExpiration},
 		"expiration earlier":                        {spec: good.with(spec{"expirationTime": at(time.Hour)}), depth: 1},
+		"the delegator's credential is over":        {spec: good.with(spec{"delegator": spec{"agent": "head", "expiresTime": at(-11 * time.Hour)}}), now: time.Second, want: authority.PrincipalExpired},
 		"several dimensions, the first of them":     {spec: good.with(spec{"resources": nil, "constraints": nil, "environments": nil, "expirationTime": nil}), want: authority.Containment, dimension: authority.DimensionResources},
 	} {
 		t.Run(name, func(t *testing.T) {

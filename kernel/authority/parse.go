@@ -78,7 +78,7 @@ func ParseDelegation(spec any) (Delegation, []Finding) {
 	d.Parent = p.parent(m)
 	d.BreakGlass, _ = p.boolean(m, "breakGlass")
 	d.Reason = p.text(m, "", "reason", MaxReasonLength)
-	d.Delegator = p.delegator(m)
+	d.Delegator, d.DelegatorExpires = p.delegator(m)
 	if d.BreakGlass {
 		if _, present := m["reason"]; !present {
 			p.error("", "reason is missing, and whoever breaks glass says why; add it")
@@ -323,9 +323,11 @@ func (p *parser) constraints(m map[string]any) grammar.Conditions {
 // timestamp is RFC 3339 with an offset. time.Parse is more lenient: it takes hours of one digit and rounds fractions.
 var timestamp = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
-func (p *parser) expiration(m map[string]any) *time.Time {
-	const key = "expirationTime"
+func (p *parser) expiration(m map[string]any) *time.Time { return p.time(m, "", "expirationTime") }
+
+func (p *parser) time(m map[string]any, path, key string) *time.Time {
 	v := m[key]
+	key = child(path, key)
 	if v == nil {
 		return nil
 	}
@@ -445,21 +447,21 @@ func (p *parser) parent(m map[string]any) Ref {
 	return Ref{Kind: kind, Name: p.text(ref, "parentRef", "name", maxNameLength)}
 }
 
-func (p *parser) delegator(m map[string]any) action.Principal {
+func (p *parser) delegator(m map[string]any) (action.Principal, *time.Time) {
 	v, present := m["delegator"]
 	if !present {
 		p.error("", "delegator is missing, and without it nobody is known to have delegated; the apiserver stamps it, or kubectl ctrlrun delegate writes it")
-		return action.Principal{}
+		return action.Principal{}, nil
 	}
 	if v == nil {
-		return action.Principal{}
+		return action.Principal{}, nil
 	}
 	d, ok := v.(map[string]any)
 	if !ok {
 		p.error("delegator", "the delegator is %s; write a mapping with agent, and user if there is one", typeName(v))
-		return action.Principal{}
+		return action.Principal{}, nil
 	}
-	p.closed(d, "delegator", []string{"agent", "user", "claims"}, func(string) string { return "" })
+	p.closed(d, "delegator", []string{"agent", "user", "claims", "expiresTime"}, func(string) string { return "" })
 	if _, present := d["agent"]; !present {
 		p.error("delegator", "agent is missing; add it")
 	}
@@ -468,7 +470,7 @@ func (p *parser) delegator(m map[string]any) action.Principal {
 		user := p.text(d, "delegator", "user", maxPrincipalLength)
 		out.User = &user
 	}
-	return out
+	return out, p.time(d, "delegator", "expiresTime")
 }
 
 // typeName says what a canonical value is, for messages.

@@ -183,3 +183,31 @@ func TestDelegationReceipts(t *testing.T) {
 		t.Errorf("the end of a delegation is %+v, its verdict %+v", end.Identity(), doc.Identity())
 	}
 }
+
+// The credential of whoever asks counts until its last moment, before authority and before policy, and nobody is asked for
+// longer. What was admitted by then goes on.
+func TestPrincipalExpires(t *testing.T) {
+	end := noon.Add(2 * time.Minute)
+	a := anAction("a1").Obj()
+	a.Expires = &end
+	p := func(at time.Duration) *snapshotBuilder {
+		return aPass(a).Policy(approving).Read().Effect(flow.Absent, nil).At(noon.Add(at))
+	}
+	pinned := expect(t, p(2*time.Minute), "pin a1: AwaitingApproval").(flow.WriteAction).Status
+	refused := expect(t, p(2*time.Minute+time.Millisecond).With(requiring(grants(t, nil))), "end a1: Denied principal_expired").(flow.WriteAction).Status
+	if refused.Policy != nil || refused.Decision != decision.Deny {
+		t.Errorf("its status says %+v", refused)
+	}
+	for _, e := range refused.Timeline {
+		if e.Type == timeline.PolicyEvaluated || e.Type == timeline.AuthorityDenied || e.Type == timeline.ApprovalRequested {
+			t.Errorf("it tells %s", e.Type)
+		}
+	}
+	a.Status = pinned
+	if wait, ok := flow.Next(p(time.Second).Obj()).(flow.Wait); !ok || !wait.Until.Equal(end.Add(time.Millisecond)) {
+		t.Errorf("it waits %+v, want until the credential ends", wait)
+	}
+	admitted := anAction("a1").Admitted(1).Obj()
+	admitted.Expires = &end
+	expect(t, aPass(admitted).Effect(flow.Cached, aRecord(admitted).Obj()).Lock(anOutcome(admitted, flow.ReportCommitted).Obj()).At(noon.Add(3*time.Minute)), "settle: Committed 1")
+}

@@ -319,6 +319,9 @@ func document(s Snapshot, end ending) receipt.Document {
 	if a.User != nil {
 		d.Principal.User = *a.User
 	}
+	if a.Expires != nil {
+		d.Principal.Expires = *a.Expires
+	}
 	if arguments, ok := parsedArguments(a); ok {
 		d.Arguments = arguments
 	}

@@ -57,9 +57,11 @@ type Action struct {
 	Agent     string
 	User      *string
 	Claims    map[string]any // what the apiserver vouched for beside the name; canonical values
-	ClaimID   string
-	Lease     time.Duration
-	NotAfter  *time.Time
+	// Expires is the last moment of the agent's credential; nil: it did not say.
+	Expires  *time.Time
+	ClaimID  string
+	Lease    time.Duration
+	NotAfter *time.Time
 
 	Status
 }

@@ -124,7 +124,7 @@ func authorityData(r *authority.Result) map[string]string {
 // not shown to them.
 func (t *telling) evaluated() {
 	a, b := t.before.Status, t.after
-	if b.Hash == "" || b.Decision == "" || b.DecisionReason.OfAuthority() || (a.Decision == b.Decision && a.DecisionReason == b.DecisionReason) {
+	if b.Hash == "" || b.Decision == "" || b.DecisionReason.OfAuthority() || b.DecisionReason == decision.PrincipalExpired || (a.Decision == b.Decision && a.DecisionReason == b.DecisionReason) {
 		return
 	}
 	t.add(timeline.PolicyEvaluated, map[string]string{"decision": string(b.Decision), "reason": string(b.DecisionReason), "rules_hash": b.RulesHash})

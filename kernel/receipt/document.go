@@ -134,6 +134,8 @@ type Principal struct {
 	Agent  string         // or null: it was proposed while nobody was there to say who did
 	User   string         // on whose behalf, or null
 	Claims map[string]any // what the apiserver vouched for beside the name, or null; never hashed into the action
+	// Expires is the last moment of the agent's credential, as it said; the zero time is not written.
+	Expires time.Time
 }
 
 // Policy is the policy that decided.
@@ -347,7 +349,11 @@ func (p *Principal) document() any {
 	if p.Claims != nil {
 		claims = p.Claims
 	}
-	return map[string]any{"agent": orNull(p.Agent), "user": orNull(p.User), "claims": claims}
+	m := map[string]any{"agent": orNull(p.Agent), "user": orNull(p.User), "claims": claims}
+	if !p.Expires.IsZero() {
+		m["expires_time"] = p.Expires.UTC().Format(TimeLayout)
+	}
+	return m
 }
 
 func (p *Policy) document() any {

@@ -27,7 +27,7 @@ func actionDocument() Document {
 		ActionName: "refund-txn-1", ActionUID: "action-uid", ActionType: "stripe.refund",
 		Principal: &Principal{
 			Agent: "system:serviceaccount:payments:refund-agent", User: "alice",
-			Claims: map[string]any{"pod": "refund-0", "groups": []any{"system:authenticated"}},
+			Claims: map[string]any{"pod": "refund-0", "groups": []any{"system:authenticated"}}, Expires: noon.Add(time.Hour),
 		},
 		EffectKey: "refund:txn_1", EffectName: "refund-txn-1-x", EffectUID: "effect-uid", Attempt: 2, Token: "token",
 		Result: decision.Committed, Reason: decision.PlainDecision, Message: "done",
@@ -502,4 +502,34 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%s\nwas read as\n%v", document, d.Map())
 		}
 	})
+}
+
+// The end of a credential is written where it was said, and nowhere else: what was written before reads as it did.
+func TestPrincipalExpires(t *testing.T) {
+	for name, expires := range map[string]time.Time{"said": noon, "not said": {}} {
+		d := actionDocument()
+		d.Principal.Expires = expires
+		e, err := d.Entry(Link{Hash: Genesis})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if written := strings.Contains(e.Document, "expires_time"); written == expires.IsZero() {
+			t.Errorf("%s: written: %t", name, written)
+		}
+		read, err := Parse(e)
+		if err != nil || !read.Principal.Expires.Equal(expires) {
+			t.Errorf("%s: reads %v, %v", name, read.Principal.Expires, err)
+		}
+	}
+	for _, bad := range []any{nil, "", "2026-11-30", "2026-11-30T12:00:00Z"} {
+		m := actionDocument().Map()
+		m["principal"].(map[string]any)["expires_time"] = bad
+		e, err := Build(Link{Hash: Genesis}, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Parse(e); err == nil {
+			t.Errorf("%v is taken for a time", bad)
+		}
+	}
 }

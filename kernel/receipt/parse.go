@@ -220,6 +220,9 @@ func (r *reader) principal() *Principal {
 		User:   sub.orNull("user"),
 		Claims: sub.objectOrNull("claims"),
 	}
+	if _, told := m["expires_time"]; told {
+		p.Expires = sub.time("expires_time")
+	}
 	r.leave(sub)
 	return p
 }

@@ -233,6 +233,7 @@ func definitions() object {
 		{name: "agent", value: nullable(text()), text: "The agent's user name; null: it was proposed while nobody was there to say who did."},
 		{name: "user", value: nullable(text()), text: "On whose behalf."},
 		{name: "claims", value: ref("objectOrNull"), text: "What the apiserver vouched for beside the name, such as the pod."},
+		{name: "expires_time", value: instant(), text: "Later. The last moment of the agent's credential, as it said; not there: it did not say.", later: true},
 	}, "object", "null")
 	policy := closed([]key{
 		{name: "name", value: text(), text: "Name of the ActionPolicy."},
