@@ -699,17 +699,16 @@ func (r *pass) answers(list *v1alpha1.ApprovalList) []approval.Answer {
 	return out
 }
 
-// readEntitlement asks the apiserver whether an approver may approve, as admission did when the approval was made: that type, or
-// one of its first four dotted prefixes.
+// readEntitlement asks the apiserver whether an approver may approve.
 func (r *pass) readEntitlement(ctx context.Context, uid string) error {
 	for i := range r.s.Answers.Answers {
 		a := &r.s.Answers.Answers[i]
 		if a.UID != uid {
 			continue
 		}
-		may, err := r.mayApprove(ctx, *a)
+		may, err := mayApprove(ctx, r.client, r.namespace, *a)
 		if err != nil {
-			return fmt.Errorf("ask whether %s may approve: %w", a.Approver, err)
+			return err
 		}
 		a.Entitlement = approval.Unentitled
 		if may {
@@ -727,7 +726,9 @@ func (r *pass) readEntitlement(ctx context.Context, uid string) error {
 // maxPrefixes is how many dotted prefixes of a type give the right to approve it.
 const maxPrefixes = 4
 
-func (r *pass) mayApprove(ctx context.Context, a approval.Answer) (bool, error) {
+// mayApprove asks the apiserver whether somebody may give an approval, as admission did when it was made: of that type, or of one
+// of its first four dotted prefixes. Whoever has left a group since is asked about with it.
+func mayApprove(ctx context.Context, c client.Writer, namespace string, a approval.Answer) (bool, error) {
 	names := []string{a.ActionType}
 	segments := strings.Split(a.ActionType, ".")
 	for n := 1; n < len(segments) && n <= maxPrefixes; n++ {
@@ -736,16 +737,17 @@ func (r *pass) mayApprove(ctx context.Context, a approval.Answer) (bool, error) 
 	for _, name := range names {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: a.Approver, Groups: a.Groups,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: r.namespace, Group: v1alpha1.GroupVersion.Group, Resource: "actiontypes", Verb: "approve", Name: name},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: v1alpha1.GroupVersion.Group, Resource: "actiontypes", Verb: "approve", Name: name},
 		}}
-		if err := r.client.Create(ctx, review); err != nil {
-			return false, err
-		}
-		if review.Status.Allowed {
+		err := c.Create(ctx, review)
+		if err == nil && review.Status.Allowed {
 			return true, nil
 		}
-		if review.Status.EvaluationError != "" {
-			return false, errors.New(review.Status.EvaluationError)
+		if err == nil && review.Status.EvaluationError != "" {
+			err = errors.New(review.Status.EvaluationError)
+		}
+		if err != nil {
+			return false, fmt.Errorf("ask whether %s may approve %s: %w", a.Approver, name, err)
 		}
 	}
 	return false, nil

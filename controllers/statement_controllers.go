@@ -20,6 +20,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/records"
+	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/flow"
 )
 
@@ -173,7 +174,23 @@ func approvalJudge(w *worlds) *judge[*v1alpha1.Approval] {
 			if err != nil {
 				return flow.Verdict{}, err
 			}
-			return flow.JudgeAnswer(world, a, records.Approval(o), answers(all)), nil
+			answer, others := records.Approval(o), answers(all)
+			v := flow.JudgeAnswer(world, a, answer, others)
+			if !v.Accepted || !answer.Approved || a.Execution != nil {
+				return v, nil
+			}
+			// Nobody is told that it counts whom the Action's pass will not count.
+			may, err := mayApprove(ctx, j.client, o.Namespace, answer)
+			if err != nil || may {
+				return v, err
+			}
+			answer.Entitlement = approval.Unentitled
+			for i := range others {
+				if others[i].UID == answer.UID {
+					others[i] = answer
+				}
+			}
+			return flow.JudgeAnswer(world, a, answer, others), nil
 		},
 	}
 }

@@ -80,6 +80,11 @@ func TestApproverGroupsArePinned(t *testing.T) {
 	if v := flow.JudgeAnswer(aWorld(), a, unknown, []approval.Answer{unknown}); v.Reason != "NotEntitled" || !strings.Contains(v.Message, "more than 64 groups") {
 		t.Errorf("the verdict is %+v", v)
 	}
+	revoked := by("finance")
+	revoked.Entitlement = approval.Unentitled
+	if v := flow.JudgeAnswer(aWorld(), a, revoked, []approval.Answer{revoked}); v.Accepted || v.Reason != "NotEntitled" || !strings.Contains(v.Message, "may not approve stripe.refund") {
+		t.Errorf("the verdict is %+v", v)
+	}
 	// What only the policy of now does not ask for gets no verdict: a refusal is for good, and a policy is not.
 	w := aWorld()
 	w.Policies = aPolicy(`{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approverGroups":["board"]}}`)

@@ -85,6 +85,9 @@ func JudgeAnswer(w World, a *Action, answer approval.Answer, all []approval.Answ
 		if pinned.Judge(answer) == approval.Counts {
 			return Verdict{} // the policy asks others now, and may not tomorrow; meanwhile the Action says that it does not count
 		}
+		if answer.Entitlement == approval.Unentitled {
+			return refused(string(refusal), "%s may not approve %s, by that name and with the groups that the approval names; of somebody in more than 64 groups it names none. Somebody who may has to answer.", answer.Approver, a.Type)
+		}
 		known := "is in none of these"
 		if len(answer.Groups) == 0 {
 			known = "is in none that is known: of somebody in more than 64 groups, or in one whose name has more than 256 characters, none is"
