@@ -230,6 +230,19 @@ var _ = Describe("The identity of a statement", func() {
 		})
 	})
 
+	DescribeTable("says when its credential ends, or nothing", func(ctx SpecContext, kind, policy string, path ...string) {
+		i := slices.IndexFunc(statementKinds, func(k statementKind) bool { return k.kind == kind })
+		Expect(i).To(BeNumerically(">=", 0))
+		k := statementKinds[i]
+		u := k.by(s)
+		Expect(env.Client(u).Create(ctx, set(k.valid(s, u), "2126-01-02T03:04:05Z", path...))).To(Succeed())
+		Expect(env.Client(u).Create(ctx, set(k.valid(s, u), nil, path...))).To(deniedBy(policy, "expiresTime"))
+		Expect(env.Client(u).Create(ctx, set(k.valid(s, u), "tomorrow", path...))).To(refusedBySchema("expiresTime"))
+	},
+		Entry("of an Action", "Action", "ctrlrun-actions", "spec", "principal", "expiresTime"),
+		Entry("of a Delegation", "Delegation", "ctrlrun-delegations", "spec", "delegator", "expiresTime"),
+	)
+
 	DescribeTable("of an Action has arguments by name", func(ctx SpecContext, arguments any) {
 		o := set(statementKinds[0].valid(s, s.agent), arguments, "spec", "arguments")
 		Expect(env.Client(s.agent).Create(ctx, o)).To(deniedBy("ctrlrun-actions", "spec.arguments must be an object"))
