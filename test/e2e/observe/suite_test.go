@@ -1,0 +1,104 @@
+// Package observe tests what becomes of actions where nothing is enforced: everything is decided, everything runs, and what
+// enforcing would have done is on record. On a real kube-apiserver and etcd, as real users, beside an operator in this process;
+// time is moved where something ends.
+package observe
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/textlogger"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"ctrlrun.dev/operator/controllers"
+	"ctrlrun.dev/operator/test/testenv"
+)
+
+var (
+	ctx = context.Background()
+	env *testenv.Environment
+	// operator is the one that runs for all specs. A spec that needs another, or none, stops it and starts it again.
+	operator *testenv.Operator
+	clock    = newMovableClock()
+)
+
+func TestObserve(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "observe")
+}
+
+var _ = BeforeSuite(func() {
+	SetDefaultEventuallyTimeout(time.Minute)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(GinkgoWriter), textlogger.Verbosity(2))))
+
+	var err error
+	env, err = testenv.Start(ctx, testenv.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	operator = startOperator(controllers.Options{})
+	DeferCleanup(func() { _ = operator.Stop() })
+	Expect(env.WaitForAdmission(ctx)).To(Succeed())
+})
+
+// startOperator starts an operator in this process, without leader election, on the tests' clock.
+func startOperator(o controllers.Options) *testenv.Operator {
+	GinkgoHelper()
+	o.Namespace, o.MetricsAddress, o.ProbeAddress = testenv.SystemNamespace, "0", "0"
+	if o.Clock == nil {
+		o.Clock = clock
+	}
+	started, err := env.StartOperator(func(cfg *rest.Config) (testenv.Runnable, error) {
+		cfg.QPS = -1
+		return controllers.New(cfg, o)
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return started
+}
+
+// movableClock is the machine's clock, moved.
+type movableClock struct {
+	mu      sync.Mutex
+	offset  time.Duration
+	waiters []chan struct{}
+}
+
+func newMovableClock() *movableClock { return &movableClock{} }
+
+func (c *movableClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.offset)
+}
+
+// Changed implements controllers.Clock. Each operator gets a channel of its own.
+func (c *movableClock) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := make(chan struct{}, 1)
+	c.waiters = append(c.waiters, w)
+	return w
+}
+
+// Advance moves the clock, until the spec is over.
+func (c *movableClock) Advance(d time.Duration) {
+	c.move(d)
+	DeferCleanup(func() { c.move(-d) })
+}
+
+func (c *movableClock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset += d
+	for _, w := range c.waiters {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
