@@ -487,7 +487,7 @@ var _ = Describe("authority by kubectl ctrlrun", Ordered, func() {
 			d = why(s.view, refund("why-2", "900")...)
 			Expect(d.WouldHappen.State).To(Equal("AwaitingApproval"))
 			Expect(d.Approvals.Required).To(Equal(1))
-			Expect(d.Approvals.May).NotTo(BeNil())
+			Expect(d.Approvals.May).To(BeNil(), "the viewer may read no Roles")
 
 			d = why(s.view, refund("why-3", "9000")...)
 			Expect(d.WouldHappen.State + " " + d.WouldHappen.Reason).To(Equal("Denied authority_constraint"))
@@ -499,6 +499,17 @@ var _ = Describe("authority by kubectl ctrlrun", Ordered, func() {
 			Expect(d.WouldHappen.Reason).To(Equal("no_authority"))
 			d = why(s.view, "stripe.refund", "--as", s.agent.Name, "--for", "alice", "payment_id=why-5", "amount:=5")
 			Expect(d.Authority.Passed).To(BeTrue())
+		})
+
+		It("names who may approve to somebody who may read Roles", func(ctx SpecContext) {
+			admin := testenv.User{Name: "admin@" + s.namespace + ".example.com"}
+			Expect(env.Grant(ctx, "", "ctrlrun-viewer", admin)).To(Succeed())
+			Expect(env.Allow(ctx, s.namespace, admin, rbacv1.PolicyRule{APIGroups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"roles", "rolebindings"}, Verbs: []string{"get", "list"}})).To(Succeed())
+			d := why(admin, "stripe.refund", "--as", s.agent.Name, "payment_id=who", "amount:=900")
+			Expect(d.Approvals.May).To(ContainElement(HaveField("Subject", "User "+s.approver.Name)))
+			r := s.run(admin, "why", "stripe.refund", "--as", s.approver.Name, "payment_id=who", "amount:=900")
+			Expect(r.Stdout).To(ContainSubstring("no_authority"))
+			Expect(r.Stdout).NotTo(ContainSubstring("People asked"))
 		})
 
 		It("explains to people step by step, hides what is about others, and says what it may not read", func() {

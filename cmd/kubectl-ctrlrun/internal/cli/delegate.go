@@ -212,6 +212,9 @@ func delegationName(parent authority.Ref, agent string) string {
 }
 
 func (a *app) delegate(ctx context.Context, s *session, d *delegating, parent authority.Ref, terms map[string]any) error {
+	if err := s.namespaceThere(ctx); err != nil {
+		return err
+	}
 	ruled, err := s.ruling(ctx)
 	if err != nil {
 		return err
@@ -270,7 +273,29 @@ func (a *app) delegate(ctx context.Context, s *session, d *delegating, parent au
 			return err
 		}
 	}
+	s.awaitSeen(ctx, parent)
 	return a.sendDelegation(ctx, s, d, object, parent)
+}
+
+// awaitSeen waits a little until the operator has seen a Grant as it is now: a refusal for one that it has not seen yet is final
+// as every other. Who may not read it, or whose operator says nothing, goes on: the verdict is the operator's.
+func (s *session) awaitSeen(ctx context.Context, parent authority.Ref) {
+	if parent.Kind != authority.KindGrant {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdPatience)
+	defer cancel()
+	for {
+		var grant v1alpha1.Grant
+		if err := s.kube.Get(ctx, s.key(parent.Name), &grant); err != nil || grant.Status.ObservedGeneration == grant.Generation {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // judgedReason is the machine word of a refusal, with the dimension if it is about one.

@@ -112,8 +112,9 @@ type whyEffect struct {
 }
 
 type whyApprovals struct {
-	Required int    `json:"required"`
-	May      []able `json:"may"`
+	Required int `json:"required"`
+	// May are those whom Roles let approve; null: no Role can be read.
+	May []able `json:"may"`
 }
 
 // whyEnd is what would happen.
@@ -291,15 +292,15 @@ func (s *session) why(ctx context.Context, asked *flow.Action) (*whyAnswer, erro
 		return nil, err
 	}
 	answer.conclude(step)
-	if evaluation.Entry != nil && evaluation.Decision == decision.Approve && answer.WouldHappen.State != string(flow.Denied) {
-		people, unread, _ := s.able(ctx, "approve", asked.Type)
+	if write, ok := step.(flow.WriteAction); ok && write.Status.State == flow.AwaitingApproval && write.Status.Ask != nil {
+		people, unread, nothing := s.able(ctx, "approve", asked.Type)
 		for _, what := range unread {
 			answer.NotVisible = append(answer.NotVisible, what+": the list of who may approve may be too short")
 		}
-		if people == nil {
-			people = []able{}
+		answer.Approvals = &whyApprovals{Required: write.Status.Ask.Required, May: people}
+		if !nothing && people == nil {
+			answer.Approvals.May = []able{}
 		}
-		answer.Approvals = &whyApprovals{Required: evaluation.Entry.Approvals(), May: people}
 	}
 	return answer, nil
 }
@@ -441,7 +442,7 @@ func (s *session) whyHolder(ctx context.Context, name string, record *effect.Rec
 func (w *whyAnswer) conclude(step flow.Step) {
 	write, ok := step.(flow.WriteAction)
 	if !ok {
-		w.WouldHappen = whyEnd{State: string(flow.Pending), Message: "It would wait for something that cannot be foreseen from here."}
+		w.WouldHappen = whyEnd{State: string(flow.Pending), Message: "It would stay Pending, for a reason that is only known once it is proposed."}
 		return
 	}
 	status := write.Status
@@ -588,7 +589,10 @@ func (p *whyApprovals) text(agent string, user *string) string {
 		}
 		lines = append(lines, line)
 	}
-	if len(p.May) == 0 {
+	switch {
+	case p.May == nil:
+		lines = append(lines, "who may approve is not visible to you")
+	case len(p.May) == 0:
 		lines = append(lines, "nobody that can be seen may approve it")
 	}
 	return strings.Join(lines, "\n")
