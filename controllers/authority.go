@@ -36,7 +36,17 @@ type authorityCache struct {
 	seed  maphash.Seed
 
 	mu   sync.Mutex
-	sets map[string]madeAuthority // by namespace
+	sets map[string]*namespaceAuthority
+}
+
+// namespaceAuthority is that of one namespace. It has a lock of its own: where there are thousands, uniting them takes a while,
+// for which nobody else waits.
+type namespaceAuthority struct {
+	mu   sync.Mutex
+	made madeAuthority
+	// read are the documents as they were read last. Most changes are of one object, and reading all again costs more than
+	// uniting them.
+	read map[types.UID]readAuthority
 }
 
 type madeAuthority struct {
@@ -47,8 +57,27 @@ type madeAuthority struct {
 	set   *authority.Set
 }
 
+// readAuthority is a Grant or a Delegation at one version.
+type readAuthority struct {
+	version    string
+	since      time.Time
+	grant      authority.GrantSource
+	delegation authority.DelegationSource
+}
+
 func newAuthorityCache(cache client.Reader) *authorityCache {
-	return &authorityCache{cache: cache, seed: maphash.MakeSeed(), sets: map[string]madeAuthority{}}
+	return &authorityCache{cache: cache, seed: maphash.MakeSeed(), sets: map[string]*namespaceAuthority{}}
+}
+
+func (c *authorityCache) of(namespace string) *namespaceAuthority {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.sets[namespace]
+	if !ok {
+		n = &namespaceAuthority{}
+		c.sets[namespace] = n
+	}
+	return n
 }
 
 // set is what the cache holds now. A delegation counts only if it was made after since: a status of before may be forged. A
@@ -76,26 +105,39 @@ func (c *authorityCache) set(ctx context.Context, namespace string, depth int, s
 	for i := range revocations.Items {
 		note(&revocations.Items[i])
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if known, ok := c.sets[namespace]; ok && known.of == made.of && known.count == made.count && known.depth == depth && known.since.Equal(since) {
+	n := c.of(namespace)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if known := n.made; known.set != nil && known.of == made.of && known.count == made.count && known.depth == depth && known.since.Equal(since) {
 		return known.set, nil
 	}
 	documents := authority.Documents{MaxDepth: depth}
+	now := make(map[types.UID]readAuthority, len(grants.Items)+len(delegations.Items))
 	for i := range grants.Items {
 		if o := &grants.Items[i]; inForce(o) {
-			g, _ := records.Grant(o)
-			documents.Grants = append(documents.Grants, g)
+			r, ok := n.read[o.UID]
+			if !ok || r.version != o.ResourceVersion {
+				r = readAuthority{version: o.ResourceVersion}
+				r.grant, _ = records.Grant(o)
+			}
+			now[o.UID] = r
+			documents.Grants = append(documents.Grants, r.grant)
 		}
 	}
 	for i := range delegations.Items {
-		documents.Delegations = append(documents.Delegations, records.Delegation(&delegations.Items[i], since))
+		o := &delegations.Items[i]
+		r, ok := n.read[o.UID]
+		if !ok || r.version != o.ResourceVersion || !r.since.Equal(since) {
+			r = readAuthority{version: o.ResourceVersion, since: since, delegation: records.Delegation(o, since)}
+		}
+		now[o.UID] = r
+		documents.Delegations = append(documents.Delegations, r.delegation)
 	}
 	for i := range revocations.Items {
 		documents.Revocations = append(documents.Revocations, records.Revocation(&revocations.Items[i]))
 	}
 	made.set = authority.NewSet(documents)
-	c.sets[namespace] = made
+	n.made, n.read = made, now
 	return made.set, nil
 }
 
