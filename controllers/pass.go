@@ -706,13 +706,9 @@ func (r *pass) readEntitlement(ctx context.Context, uid string) error {
 		if a.UID != uid {
 			continue
 		}
-		may, err := mayApprove(ctx, r.client, r.namespace, *a)
-		if err != nil {
+		var err error
+		if a.Entitlement, err = entitlement(ctx, r.client, r.namespace, *a); err != nil {
 			return err
-		}
-		a.Entitlement = approval.Unentitled
-		if may {
-			a.Entitlement = approval.Entitled
 		}
 		if r.entitled == nil {
 			r.entitled = map[string]approval.Entitlement{}
@@ -726,9 +722,9 @@ func (r *pass) readEntitlement(ctx context.Context, uid string) error {
 // maxPrefixes is how many dotted prefixes of a type give the right to approve it.
 const maxPrefixes = 4
 
-// mayApprove asks the apiserver whether somebody may give an approval, as admission did when it was made: of that type, or of one
-// of its first four dotted prefixes. Whoever has left a group since is asked about with it.
-func mayApprove(ctx context.Context, c client.Writer, namespace string, a approval.Answer) (bool, error) {
+// entitlement asks the apiserver whether somebody may give an approval, as admission did when it was made: of that type, or of
+// one of its first four dotted prefixes. Whoever has left a group since is asked about with it.
+func entitlement(ctx context.Context, c client.Writer, namespace string, a approval.Answer) (approval.Entitlement, error) {
 	names := []string{a.ActionType}
 	segments := strings.Split(a.ActionType, ".")
 	for n := 1; n < len(segments) && n <= maxPrefixes; n++ {
@@ -741,16 +737,16 @@ func mayApprove(ctx context.Context, c client.Writer, namespace string, a approv
 		}}
 		err := c.Create(ctx, review)
 		if err == nil && review.Status.Allowed {
-			return true, nil
+			return approval.Entitled, nil
 		}
 		if err == nil && review.Status.EvaluationError != "" {
 			err = errors.New(review.Status.EvaluationError)
 		}
 		if err != nil {
-			return false, fmt.Errorf("ask whether %s may approve %s: %w", a.Approver, name, err)
+			return approval.Unchecked, fmt.Errorf("ask whether %s may approve %s: %w", a.Approver, name, err)
 		}
 	}
-	return false, nil
+	return approval.Unentitled, nil
 }
 
 // setClaims notes the claims of the action, and which of them their own process has withdrawn.

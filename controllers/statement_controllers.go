@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -176,18 +177,17 @@ func approvalJudge(w *worlds) *judge[*v1alpha1.Approval] {
 			}
 			answer, others := records.Approval(o), answers(all)
 			v := flow.JudgeAnswer(world, a, answer, others)
-			if !v.Accepted || !answer.Approved || a.Execution != nil {
+			if !answer.Approved || !v.Accepted && v.Reason != v1alpha1.ReasonNotRequired {
 				return v, nil
 			}
-			// Nobody is told that it counts whom the Action's pass will not count.
-			may, err := mayApprove(ctx, j.client, o.Namespace, answer)
-			if err != nil || may {
-				return v, err
-			}
-			answer.Entitlement = approval.Unentitled
-			for i := range others {
-				if others[i].UID == answer.UID {
-					others[i] = answer
+			// Nobody is told that they count whom the Action's pass will not count, nor that one of those was enough.
+			for uid := flow.Unchecked(world, a, others); uid != ""; uid = flow.Unchecked(world, a, others) {
+				i := slices.IndexFunc(others, func(x approval.Answer) bool { return x.UID == uid })
+				if others[i].Entitlement, err = entitlement(ctx, j.client, o.Namespace, others[i]); err != nil {
+					return flow.Verdict{}, err
+				}
+				if uid == answer.UID {
+					answer.Entitlement = others[i].Entitlement
 				}
 			}
 			return flow.JudgeAnswer(world, a, answer, others), nil

@@ -85,6 +85,21 @@ func TestApproverGroupsArePinned(t *testing.T) {
 	if v := flow.JudgeAnswer(aWorld(), a, revoked, []approval.Answer{revoked}); v.Accepted || v.Reason != "NotEntitled" || !strings.Contains(v.Message, "may not approve stripe.refund") {
 		t.Errorf("the verdict is %+v", v)
 	}
+	// Who was told that another one was enough would be told so for good, so it is asked whether that one may say it.
+	second := by("finance")
+	second.Name, second.UID, second.Approver = "second", "second", "dave"
+	first := by("finance")
+	first.Entitlement = approval.Unchecked
+	ready := *a
+	ready.State = flow.Claimable
+	if uid := flow.Unchecked(aWorld(), &ready, []approval.Answer{first, second}); uid != first.UID {
+		t.Errorf("it asks about %q, want %q", uid, first.UID)
+	}
+	first.Entitlement = approval.Unentitled
+	both := []approval.Answer{first, second}
+	if v := flow.JudgeAnswer(aWorld(), &ready, second, both); !v.Accepted || flow.Unchecked(aWorld(), &ready, both) != "" {
+		t.Errorf("the verdict is %+v", v)
+	}
 	// What only the policy of now does not ask for gets no verdict: a refusal is for good, and a policy is not.
 	w := aWorld()
 	w.Policies = aPolicy(`{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approverGroups":["board"]}}`)

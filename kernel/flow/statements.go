@@ -61,9 +61,7 @@ func JudgeAnswer(w World, a *Action, answer approval.Answer, all []approval.Answ
 		return Verdict{} // not decided yet
 	}
 	pinned := q
-	if a.Execution == nil && !a.State.Terminal() && w.Policies != nil {
-		q.Groups = groupsAsked(a.Ask, w.Policies.Entry(a.Type))
-	}
+	q = asksNow(w, a, q)
 	tally := q.Count(all)
 	refusal, counted := tally.Refusals[answer.UID]
 	if !counted {
@@ -121,6 +119,32 @@ func JudgeAnswer(w World, a *Action, answer approval.Answer, all []approval.Answ
 		return Verdict{} // the action's pass has yet to count, and the policy may ask for this one too
 	}
 	return refused("NotRequired", "%d of %d people had approved it already.", len(tally.Approved), q.Required)
+}
+
+// Unchecked is the uid of an approval that counts and about whose speaker nobody has asked yet, "" if there is none. A verdict
+// that another one was enough, or that this one counts, is given when there is none.
+func Unchecked(w World, a *Action, all []approval.Answer) string {
+	if a == nil || a.Execution != nil || a.State.Terminal() {
+		return ""
+	}
+	q, asked := questionOf(w, a)
+	if !asked {
+		return ""
+	}
+	for _, answer := range asksNow(w, a, q).Count(all).Approved {
+		if answer.Entitlement == approval.Unchecked {
+			return answer.UID
+		}
+	}
+	return ""
+}
+
+// asksNow is the question with the groups that the policy asks by now, of an action that is not over.
+func asksNow(w World, a *Action, q approval.Question) approval.Question {
+	if a.Execution == nil && !a.State.Terminal() && w.Policies != nil {
+		q.Groups = groupsAsked(a.Ask, w.Policies.Entry(a.Type))
+	}
+	return q
 }
 
 // notVouched says why a statement does not count that is not newer than admissionSince. It may have been made before the gap:
