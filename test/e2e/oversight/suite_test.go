@@ -1,0 +1,129 @@
+// Package oversight tests who may answer: how many different people, of which groups, by which names, and with the right to approve
+// when what they said is spent; on a real kube-apiserver and etcd, as real users with real groups and real RBAC.
+package oversight
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/textlogger"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"ctrlrun.dev/operator/controllers"
+	"ctrlrun.dev/operator/test/testenv"
+)
+
+var (
+	ctx = context.Background()
+	env *testenv.Environment
+	// operator is the one that runs for all specs. A spec that needs another, or none, stops it and starts it again.
+	operator *testenv.Operator
+	clock    = newMovableClock()
+	logged   = &log{}
+)
+
+func TestOversight(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "oversight")
+}
+
+var _ = BeforeSuite(func() {
+	SetDefaultEventuallyTimeout(time.Minute)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	ctrl.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(io.MultiWriter(GinkgoWriter, logged)), textlogger.Verbosity(2))))
+
+	var err error
+	env, err = testenv.Start(ctx, testenv.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
+	operator = startOperator(controllers.Options{})
+	DeferCleanup(func() { _ = operator.Stop() })
+	Expect(env.WaitForAdmission(ctx)).To(Succeed())
+})
+
+// startOperator starts an operator in this process, without leader election, on the tests' clock.
+func startOperator(o controllers.Options) *testenv.Operator {
+	GinkgoHelper()
+	o.Namespace, o.MetricsAddress, o.ProbeAddress = testenv.SystemNamespace, "0", "0"
+	o.Clock = clock
+	started, err := env.StartOperator(func(cfg *rest.Config) (testenv.Runnable, error) {
+		cfg.QPS = -1
+		return controllers.New(cfg, o)
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return started
+}
+
+// log is what the operators say.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// Since is what was said since there were that many bytes.
+func (l *log) Since(from int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()[from:]
+}
+
+func (l *log) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Len()
+}
+
+// movableClock is the machine's clock, moved.
+type movableClock struct {
+	mu      sync.Mutex
+	offset  time.Duration
+	waiters []chan struct{}
+}
+
+func newMovableClock() *movableClock { return &movableClock{} }
+
+func (c *movableClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.offset)
+}
+
+// Changed implements controllers.Clock. Each operator gets a channel of its own.
+func (c *movableClock) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := make(chan struct{}, 1)
+	c.waiters = append(c.waiters, w)
+	return w
+}
+
+// Advance moves the clock, until the spec is over.
+func (c *movableClock) Advance(d time.Duration) {
+	c.move(d)
+	DeferCleanup(func() { c.move(-d) })
+}
+
+func (c *movableClock) move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset += d
+	for _, w := range c.waiters {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
