@@ -126,7 +126,7 @@ func learnReceipt(get func(attemptID) *attempt, d receipt.Document) {
 		at.admit(admission{action: d.ActionName, uid: d.ActionUID, token: d.Token, claimID: d.ClaimID}, d.AdmittedTime)
 	}
 	at.resolved = at.resolved || d.Kind == receipt.KindResolution
-	switch d.Result {
+	switch d.Ended() { // of an observed action what it did
 	case decision.Committed:
 		at.committed = true
 	case decision.Failed:

@@ -37,6 +37,17 @@ func newScene(t *testing.T) *scene {
 // attempt is an Action that was admitted for an attempt and ended so, with its receipt, Effect and report.
 func (s *scene) attempt(key string, number int64, result decision.Result, reason decision.Reason) *v1alpha1.Action {
 	s.t.Helper()
+	return s.admitted(key, number, result, reason, nil)
+}
+
+// observed is an attempt that was admitted in observe mode, and would have been denied.
+func (s *scene) observed(key string, number int64, result decision.Result, reason decision.Reason) *v1alpha1.Action {
+	s.t.Helper()
+	return s.admitted(key, number, result, reason, &receipt.WouldHave{Decision: decision.Deny, Reason: "decision", BlockedReason: "policy_denied"})
+}
+
+func (s *scene) admitted(key string, number int64, result decision.Result, reason decision.Reason, would *receipt.WouldHave) *v1alpha1.Action {
+	s.t.Helper()
 	uid := fmt.Sprintf("uid-%d", len(s.Actions)+1)
 	a := v1alpha1.Action{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: fmt.Sprintf("%s.%d", key, number), UID: types.UID(uid)},
@@ -52,16 +63,22 @@ func (s *scene) attempt(key string, number int64, result decision.Result, reason
 			Execution: &v1alpha1.ActionExecution{ClaimID: "claim-" + uid, Token: "token-" + uid},
 		},
 	}
+	ended := a.Status.State
+	written, execution := result, decision.Result("")
+	if would != nil {
+		a.Status.State, a.Status.Outcome = v1alpha1.ActionObserved, ended
+		written, execution = decision.Observed, result
+	}
 	link := s.receipt(receipt.Document{
 		Kind: receipt.KindAction, SubjectUID: uid, ActionName: a.Name, ActionUID: uid, ActionType: "pay", Principal: &receipt.Principal{Agent: agent},
 		EffectKey: key, EffectName: a.Status.Effect.Name, EffectUID: "effect-" + key, Attempt: number, Token: a.Status.Execution.Token,
-		Result: result, Reason: reason, Arguments: map[string]any{"n": big.NewInt(1)}, ActionHash: receipt.Genesis, Environment: "production",
+		Result: written, Execution: execution, WouldHave: would, Reason: reason, Arguments: map[string]any{"n": big.NewInt(1)}, ActionHash: receipt.Genesis, Environment: "production",
 		Decision: decision.Allow, DecisionReason: "decision", Policy: &receipt.Policy{Name: "p", RulesHash: receipt.Genesis}, RulesHash: receipt.Genesis,
 		ExecutorMode: receipt.ModeAgent, ClaimID: a.Status.Execution.ClaimID, Reporter: agent, ProposedTime: noon, AdmittedTime: noon,
 	})
 	a.Status.ReceiptRef = &v1alpha1.ReceiptReference{Name: receipt.Name("payments", link.Seq), Seq: link.Seq, Hash: link.Hash}
 	s.effect(key, &v1alpha1.EffectStatus{
-		State: v1alpha1.EffectState(a.Status.State), Attempt: number, Token: a.Status.Execution.Token,
+		State: v1alpha1.EffectState(ended), Attempt: number, Token: a.Status.Execution.Token,
 		Cause: causes[string(reason)], Holder: &v1alpha1.EffectHolder{Name: a.Name, UID: a.UID, Agent: agent}, LastTransitionTime: metav1.NewTime(noon),
 	})
 	s.Actions = append(s.Actions, a)

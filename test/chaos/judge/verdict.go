@@ -232,7 +232,7 @@ func misreported(s State) []Finding {
 		if o == nil || o.Spec.Reporter != a.Spec.Principal.Agent || meta.IsStatusConditionFalse(o.Status.Conditions, v1alpha1.AcceptedCondition) {
 			continue
 		}
-		if want := ends[o.Spec.Result]; a.Status.State != want {
+		if want := ends[o.Spec.Result]; client.EndOf(a) != want {
 			found = append(found, Finding{Rule: "a report that the record contradicts", Action: a.Name,
 				Detail: fmt.Sprintf("%s reported %s; the Action is %s, %s", o.Spec.Reporter, o.Spec.Result, a.Status.State, a.Status.Reason)})
 		}

@@ -42,6 +42,33 @@ func TestAHealthyRun(t *testing.T) {
 	}
 }
 
+// TestWhatWasObservedIsJudgedByWhatItDid proves that an attempt in observe mode is explained, executed once and reported rightly as
+// any other, and that a report which its record contradicts is found.
+func TestWhatWasObservedIsJudgedByWhatItDid(t *testing.T) {
+	s, injections := healthy(t)
+	before := Judge(s.State, injections)
+	s.execute(s.observed("o1", 1, decision.Committed, ""))
+	s.observed("o2", 1, decision.Failed, "")
+	lapsed := s.observed("o3", 1, decision.Ambiguous, decision.LeaseLapsed)
+	if v := Judge(s.State, injections); len(v.Unexplained) != 1 || v.Unexplained[0].Rule != noExplanation || len(v.Lost)+len(v.Duplicates)+len(v.WrongFailed)+len(v.Chain) > 0 {
+		t.Errorf("nothing explains what became ambiguous, and that is all: %+v", v)
+	}
+	injection := injections[0]
+	injection.ActionUID = string(lapsed.UID)
+	s.resolve("o3", 1, decision.Failed)
+	s.execute(s.attempt("o3", 2, decision.Committed, "")) // so that only its receipt knows what the first was
+	if v := Judge(s.State, injections); len(v.Unexplained) != 1 {
+		t.Errorf("it was ambiguous whatever came after: %+v", v.Unexplained)
+	}
+	if v := Judge(s.State, append(injections, injection)); !v.OK() || v.Ambiguous != before.Ambiguous+1 {
+		t.Errorf("it is explained: %+v", v)
+	}
+	s.Outcomes[len(s.Outcomes)-2].Spec.Result = v1alpha1.OutcomeCommitted // of o2, which is Failed
+	if v := Judge(s.State, append(injections, injection)); len(v.Lost) == 0 {
+		t.Error("a report that the record contradicts is not found")
+	}
+}
+
 // TestEveryViolationIsReported are the positive controls: what is judged can be found, and by the question it belongs to.
 func TestEveryViolationIsReported(t *testing.T) {
 	duplicates := func(v Verdict) []Finding { return v.Duplicates }
