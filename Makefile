@@ -30,7 +30,7 @@ export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 ##@ Trying it
 
 .PHONY: demo
-demo: build ## Run the four stories on a real Kubernetes API and check every count
+demo: build ## Run the five stories on a real Kubernetes API and check every count
 	@$(ASSETS); $(GO) run ./test/demo
 
 .PHONY: up

@@ -1,4 +1,4 @@
-// Command demo runs four stories on a real Kubernetes API: etcd and kube-apiserver on loopback, config/ installed on them,
+// Command demo runs five stories on a real Kubernetes API: etcd and kube-apiserver on loopback, config/ installed on them,
 // the operator as a process of its own, and people and agents with client certificates and the Roles of config/samples.
 //
 // What somebody types is what is executed: every line behind a prompt goes to a shell as it is shown, and what is shown
@@ -99,6 +99,7 @@ func (d *demo) play(ctx context.Context) error {
 		{"2,000 approved, 5,000 attempted", d.changedAmount},
 		{"A race for one refund", d.race},
 		{"An approval used twice", d.replayedApproval},
+		{"Authority escalation", d.escalation},
 	} {
 		d.heading(fmt.Sprintf("%d. %s", i+1, story.title))
 		if err := story.tell(ctx); err != nil {

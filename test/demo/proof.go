@@ -7,19 +7,28 @@ import (
 	"os/exec"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
 
-// receipts: the policy and the settings that came into force; of the four stories, three attempts and a resolution, two,
-// three, two.
-const wantReceipts = 2 + 4 + 2 + 3 + 2
+// receipts: the policy and the settings that came into force; of the first four stories, three attempts and a resolution, two,
+// three, two; of the fifth, the grant and the settings, two delegations, two that were refused, a revocation, two actions.
+const wantReceipts = 2 + 4 + 2 + 3 + 2 + 2 + 2 + 2 + 1 + 2
 
 // ambiguousReceipt is the first receipt of the stories: the one of the lost reply.
 const ambiguousReceipt = 3
 
 // proof: every action left one receipt, and anybody can check the chain with what every machine has.
 func (d *demo) proof(ctx context.Context) error {
-	d.tell(`Every action that ended left one receipt, so did what Rosa said, and the rules that decided. Each holds the hash of the one before.`)
+	d.tell(`Every action that ended left one receipt, so did what Rosa said, what was granted, handed on and cut, and the rules that decided. Each holds the
+		hash of the one before.`)
+	// What came into force is put on record within about a second of it.
+	last := &v1alpha1.Receipt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: receipt.Name(namespace, wantReceipts)}}
+	if err := d.until(ctx, last, "there", func() bool { return true }); err != nil {
+		return err
+	}
 	err := d.audrey.typesForTable(ctx, "kubectl ctrlrun receipts", "TYPE", "AGENT", "AGE")
 	if err != nil {
 		return err
@@ -69,7 +78,7 @@ func (d *demo) byHand(ctx context.Context) error {
 		if _, err := exec.LookPath(strings.Fields(sum)[0]); err != nil {
 			continue
 		}
-		name := fmt.Sprintf("%s-%012d", namespace, wantReceipts)
+		name := receipt.Name(namespace, wantReceipts)
 		d.tell(`No program of ours is needed to check one.`)
 		hash, err := d.audrey.types(ctx, "kubectl get receipt %s -o jsonpath={.spec.hash}", name)
 		if err != nil {

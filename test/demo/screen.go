@@ -54,7 +54,13 @@ func (s *screen) answer(output string) {
 
 // table writes what a command printed as a table, without some columns: a table whose lines are wrapped is none.
 func (s *screen) table(output string, without ...string) {
-	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
+	rows := strings.TrimRight(output, "\n")
+	if at := strings.LastIndex(rows, "\n\n"); at >= 0 {
+		s.answer(rows[:at])
+		s.say("")
+		rows = rows[at+2:]
+	}
+	lines := strings.Split(rows, "\n")
 	for _, name := range without {
 		from := strings.Index(lines[0], name+" ")
 		if from < 0 {

@@ -38,11 +38,13 @@ type stage struct {
 
 	agent, rival               *person
 	alice, rosa, audrey, admin *person
+	// Those of the chain: who grants, and whom it is handed on to.
+	olga, head, finance, support *person
 }
 
 func (d *demo) introduce() {
 	d.say("%s", d.bold("ctrlrun: the last check before an agent does something the world will remember"))
-	d.tell(`Four stories on a real Kubernetes API. What stands behind a $ is typed by somebody with a certificate and the Roles of
+	d.tell(`Five stories on a real Kubernetes API. What stands behind a $ is typed by somebody with a certificate and the Roles of
 		config/samples, and what stands below it is what came back. The payment provider is a web server that pays for every call
 		it gets: nothing but ctrlrun keeps it from paying twice.`)
 	d.say("")
@@ -51,6 +53,7 @@ func (d *demo) introduce() {
 	d.say("  alice           may approve whatever begins with stripe.")
 	d.say("  rosa            is on call, and may resolve what nobody knows")
 	d.say("  audrey          audits: she may read everything")
+	d.say("  olga            owns the policies and grants of the namespace")
 	d.tell(`The policy, in minor units: a stripe.refund up to 50000 is allowed, up to 500000 a person is asked, more is denied. Two
 		refunds of one payment are one effect, refund:{payment_id}.`)
 	d.say("")
@@ -113,12 +116,19 @@ func (s *stage) install(ctx context.Context, d *demo) error {
 	s.alice = someone("alice", testenv.User{Name: "alice@example.com", Groups: []string{"refund-approvers"}})
 	s.rosa = someone("rosa", testenv.User{Name: "rosa@example.com", Groups: []string{"on-call"}})
 	s.audrey = someone("audrey", testenv.User{Name: "audrey@example.com"})
+	s.olga = someone("olga", testenv.User{Name: "olga@example.com"})
+	s.head = someone("head-of-finance", testenv.User{Name: "head-of-finance@example.com"})
+	s.finance = someone("finance-agent", testenv.ServiceAccountUser(namespace, "finance-agent"))
+	s.support = someone("support-agent", testenv.ServiceAccountUser(namespace, "support-agent"))
 	s.admin = &person{d: d, name: "cluster-admin", kubeconfig: filepath.Join(d.dir, "admin.kubeconfig")}
 	if err := testenv.WriteKubeconfig(s.admin.kubeconfig, s.env.AdminConfig(), s.admin.name, namespace); err != nil {
 		return err
 	}
-	// config/samples has one agent and no auditor.
-	if err := s.env.Grant(ctx, namespace, "ctrlrun-agent", s.rival.user); err != nil {
+	// config/samples has one agent, no auditor, and nobody who writes grants.
+	if err := s.env.Grant(ctx, namespace, "ctrlrun-agent", s.rival.user, s.head.user, s.finance.user, s.support.user); err != nil {
+		return err
+	}
+	if err := s.env.Grant(ctx, namespace, "ctrlrun-policy-admin", s.olga.user); err != nil {
 		return err
 	}
 	if err := s.env.Grant(ctx, "", "ctrlrun-viewer", s.audrey.user); err != nil {
