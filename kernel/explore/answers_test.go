@@ -87,6 +87,10 @@ func TestAnswersThatLackSomething(t *testing.T) {
 	}{
 		"a question":       {lacking(flow.WhyAdmit, func(s *flow.Status) { s.Ask = nil }), "more people", invariantAuthorised},
 		"a policy":         {lacking(flow.WhyAdmit, func(s *flow.Status) { s.Policy = nil }), "allow", invariantAuthorised},
+		"an authority":     {lacking(flow.WhyAdmit, func(s *flow.Status) { s.Authority = nil }), "delegation", invariantAuthorised},
+		"a mark":           {lacking(flow.WhyAdmit, func(s *flow.Status) { s.WouldHave = nil }), "one observed", invariantObserved},
+		"how it went":      {lacking(flow.WhyFinish, func(s *flow.Status) { s.Outcome = "" }), "one observed", invariantObserved},
+		"an attempt":       {lacking(flow.WhyAdmit, func(s *flow.Status) { s.Effect.Attempt = 0 }), "allow", invariantOneAdmission},
 		"an execution":     {lacking(flow.WhyEnd, func(s *flow.Status) { s.State = flow.Failed }), "allow", invariantAPI},
 		"a claimable time": {lacking(flow.WhyClaimable, func(s *flow.Status) { s.ClaimableTime = nil }), "gap and claims", invariantRest},
 	} {

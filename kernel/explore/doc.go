@@ -5,8 +5,8 @@
 // # The world
 //
 // A [Scenario] is a small world and what may happen in it. The apiserver keeps every version of every object. Around it
-// are agents with two processes each, people who approve, deny and resolve, policies that change, a clock that jumps, rivals,
-// forgers in a time without admission, deletions, and records that lose their status.
+// are agents with two processes each, people who approve, deny and resolve, and whose right to approve comes and goes, policies,
+// authority and modes that change, a clock that jumps, rivals, forgers in a time without admission, deletions, and records that lose their status.
 //
 // # The operators
 //
@@ -20,6 +20,10 @@
 //
 // A write that can never land and a pass that never goes on change nothing that other passes can see, so neither a crash nor a
 // lost request is an event of its own: whatever follows from one, follows from a state without that pass.
+//
+// What is in force has versions, one after the other: a policy with the authority and the mode beside it. A pass begins with the
+// present one or the one before, which is what the freshness proof leaves it. An admission is held against the version by which
+// the pass that admits decided, and against what that pass itself was told of those who approved.
 //
 // # Symmetry
 //

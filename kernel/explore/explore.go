@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -47,6 +48,7 @@ type explorer struct {
 	Scenario
 	Options
 	policies  []Policy
+	persons   *approval.People
 	rulesHash []string
 
 	actions     table[flow.Action]
@@ -91,6 +93,9 @@ func newExplorer(scenario Scenario, options Options) (*explorer, error) {
 		versions: newVersions(), identities: newIndex[receipt.Identity](), quotes: newIndex[string](), steps: newIndex[step](), standings: newIndex[standing](),
 		hashes: map[string]string{}, answered: map[digest]int32{}, begun: map[digest][]int32{}, rests: map[digest]bool{}, reached: map[string]int{},
 	}
+	if len(scenario.People) > 0 {
+		x.persons = approval.NewPeople(scenario.People)
+	}
 	broken := func(err error) { x.fail(notModelled, "a value without JSON: %v", err) }
 	x.actions, x.records, x.answers = newTable[flow.Action](broken), newTable[effect.Record](broken), newTable[answerMade](broken)
 	x.claims, x.outcomes, x.resolutions = newTable[claimMade](broken), newTable[outcomeMade](broken), newTable[flow.Resolution](broken)
@@ -100,7 +105,7 @@ func newExplorer(scenario Scenario, options Options) (*explorer, error) {
 		if err != nil {
 			return nil, err
 		}
-		hash, err := flow.RulesHash(flow.World{Policies: parsed.set, Limits: x.limits(), Environment: "production"})
+		hash, err := flow.RulesHash(x.inForce(flow.World{Limits: x.limits(), Environment: "production"}, parsed))
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,9 @@ var mustReach = []string{
 	"Denied approval_denied", "Denied unrepresentable_argument", "Expired not_after", "Denied decision", "Expired approval_expired", "Expired not_claimed",
 	"Blocked duplicate", "Blocked in_progress", "Blocked ambiguous", "Blocked not_admitted", "Blocked proposal_changed", "Blocked attempt_ceiling", "Blocked status_missing", "Blocked made_without_admission", "Blocked withdrawn",
 	"verdict Accepted", "verdict Mismatch",
+	"Denied no_authority", "Denied authority_constraint", "Denied authority_revoked", "Denied principal_expired", "admitted by a Grant", "admitted by a Delegation",
+	"Observed ", "Observed reported_unknown", "Observed lease_lapsed", "observed ", "observed without a reservation",
+	"observed duplicate", "observed in_progress", "observed policy_denied", "observed authority_constraint", "observed approval_required", "observed approval_denied",
 }
 
 // Every state of every scenario, as far as its bounds go, keeps the invariants.
@@ -102,6 +105,10 @@ func TestExploreIsDeterministic(t *testing.T) {
 	}
 }
 
+func authority(grant string) *explore.Authority {
+	return &explore.Authority{Grants: map[string]string{"g": grant}}
+}
+
 func TestScenariosThatDoNotFit(t *testing.T) {
 	keyed := func(template string) explore.Policy {
 		return explore.Policy{Text: `{"stripe.refund":{"effect":"` + template + `","decision":"allow"}}`}
@@ -110,14 +117,20 @@ func TestScenariosThatDoNotFit(t *testing.T) {
 		change func(*explore.Scenario)
 		want   string
 	}{
-		"no policy":              {func(s *explore.Scenario) { s.Policies = nil }, "has no policy"},
-		"a policy is wrong":      {func(s *explore.Scenario) { s.Policies[0].Text = `{"stripe.refund":{"decision":"perhaps"}}` }, "perhaps"},
-		"too many passes":        {func(s *explore.Scenario) { s.Passes = 4 }, "4 passes"},
-		"too many actions":       {func(s *explore.Scenario) { s.Actions = make([]explore.Proposal, 4) }, "4 actions"},
-		"too many answers":       {func(s *explore.Scenario) { s.Answers = make([]explore.Answer, 6) }, "6 answers"},
-		"too many resolutions":   {func(s *explore.Scenario) { s.Resolutions = make([]explore.Resolution, 3) }, "3 resolutions"},
-		"too many effects":       {func(s *explore.Scenario) { s.Policies = append(s.Policies, keyed("b"), keyed("c")) }, "3 effects"},
-		"an answer to nothing":   {func(s *explore.Scenario) { s.Answers = []explore.Answer{{Action: 2}} }, "action 2"},
+		"no policy":            {func(s *explore.Scenario) { s.Policies = nil }, "has no policy"},
+		"a policy is wrong":    {func(s *explore.Scenario) { s.Policies[0].Text = `{"stripe.refund":{"decision":"perhaps"}}` }, "perhaps"},
+		"too many passes":      {func(s *explore.Scenario) { s.Passes = 4 }, "4 passes"},
+		"too many actions":     {func(s *explore.Scenario) { s.Actions = make([]explore.Proposal, 4) }, "4 actions"},
+		"too many answers":     {func(s *explore.Scenario) { s.Answers = make([]explore.Answer, 6) }, "6 answers"},
+		"too many resolutions": {func(s *explore.Scenario) { s.Resolutions = make([]explore.Resolution, 3) }, "3 resolutions"},
+		"too many effects":     {func(s *explore.Scenario) { s.Policies = append(s.Policies, keyed("b"), keyed("c")) }, "3 effects"},
+		"an answer to nothing": {func(s *explore.Scenario) { s.Answers = []explore.Answer{{Action: 2}} }, "action 2"},
+		"a right nobody uses":  {func(s *explore.Scenario) { s.Unentitled = "carol" }, "carol, who answers nothing"},
+		"a grant is wrong":     {func(s *explore.Scenario) { s.Policies[0].Authority = authority(`{"actions":[]}`) }, "actions"},
+		"a grant is no JSON":   {func(s *explore.Scenario) { s.Policies[0].Authority = authority(`{`) }, "double quotes"},
+		"a delegation is wrong": {func(s *explore.Scenario) {
+			s.Policies[0].Authority = &explore.Authority{Delegations: []explore.Delegation{{Name: "d", Text: `{"actions":[]}`}}}
+		}, "delegation"},
 		"a wrong answer":         {func(s *explore.Scenario) { s.Answers = []explore.Answer{{Wrong: "hsah"}} }, "hsah"},
 		"a wrong resolution":     {func(s *explore.Scenario) { s.Resolutions = []explore.Resolution{{Wrong: "slef"}} }, "slef"},
 		"a clock that goes on":   {func(s *explore.Scenario) { s.Ticks = []time.Duration{100 * time.Hour, 100 * time.Hour} }, "longer than"},

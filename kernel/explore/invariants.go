@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
@@ -35,6 +36,8 @@ const (
 	invariantVerdict      = "a valid resolution is not refused, an invalid one does not count"
 	invariantItself       = "no action blocks itself"
 	invariantLease        = "no admission after its lease"
+	invariantOthers       = "no action settles another's record"
+	invariantObserved     = "what is observed is marked at its admission, and ends so"
 	invariantAPI          = "no write is one that the API refuses"
 )
 
@@ -63,7 +66,7 @@ func (x *explorer) check(s *state) {
 		if e := a.Execution; e != nil && a.Effect != nil {
 			for j := range i {
 				b := x.action(s.actions[j])
-				if b != nil && b.Execution != nil && b.Effect != nil && b.Effect.Key == a.Effect.Key && b.Effect.Attempt == a.Effect.Attempt {
+				if b != nil && a.Reserves() && b.Reserves() && b.Effect.Key == a.Effect.Key && b.Effect.Attempt == a.Effect.Attempt {
 					x.fail(invariantOneAdmission, "%s and %s are admitted for attempt %d of %s", b.Name, a.Name, a.Effect.Attempt, a.Effect.Key)
 				}
 			}
@@ -85,6 +88,7 @@ func (x *explorer) check(s *state) {
 		}
 		x.checkReport(s, i, a)
 		x.checkFailedAction(s, i, a)
+		x.checkObserved(s, a)
 	}
 	if s.workers[0]&s.workers[1]&acted != 0 {
 		x.fail(invariantOneExecutor, "two workers act")
@@ -114,16 +118,40 @@ func (x *explorer) checkReport(s *state, i int, a *flow.Action) {
 		if o.Forged || o.LeaseLapsed || o.Reporter != a.Agent || !o.Created.After(at(s.since)) {
 			continue
 		}
-		if want := map[flow.OutcomeResult]flow.State{flow.ReportCommitted: flow.Committed, flow.ReportNotExecuted: flow.Failed, flow.ReportUnknown: flow.Ambiguous}[o.Result]; a.State != want {
-			x.fail(invariantReport, "%s was reported %s, and is %s", a.Name, o.Result, a.State)
+		if want := map[flow.OutcomeResult]flow.State{flow.ReportCommitted: flow.Committed, flow.ReportNotExecuted: flow.Failed, flow.ReportUnknown: flow.Ambiguous}[o.Result]; a.Ended() != want {
+			x.fail(invariantReport, "%s was reported %s, and is %s", a.Name, o.Result, a.Ended())
 		}
+	}
+}
+
+// checkObserved: an action that was admitted in observe mode, and no other, is marked as that, ends as that, whatever the mode
+// is by then, and so says its receipt, with how it was executed.
+func (x *explorer) checkObserved(s *state, a *flow.Action) {
+	marked := a.WouldHave != nil
+	switch {
+	case marked && a.Execution == nil:
+		x.fail(invariantObserved, "%s is marked, and not admitted", a.Name)
+	case marked != (a.State == flow.Observed) && a.State.Terminal():
+		x.fail(invariantObserved, "%s is %s, and marked as observed: %t", a.Name, a.State, marked)
+	case a.State == flow.Observed && a.Outcome != flow.Committed && a.Outcome != flow.Failed && a.Outcome != flow.Ambiguous:
+		x.fail(invariantObserved, "%s is over, and did %q", a.Name, a.Outcome)
+	}
+	if !a.Finished() || !marked {
+		return
+	}
+	c := x.chains.find(s.chain, receipt.Identity{Kind: receipt.KindAction, SubjectUID: a.UID}, 0)
+	if c == 0 {
+		return // I7 says so
+	}
+	if d := x.chains.get(c).document; string(d.Execution) != strings.ToLower(string(a.Outcome)) || d.WouldHave == nil {
+		x.fail(invariantObserved, "%s did %s, its receipt says %q and marks it: %t", a.Name, a.Outcome, d.Execution, d.WouldHave != nil)
 	}
 }
 
 // checkFailedAction is I6 for what an action says of itself.
 func (x *explorer) checkFailedAction(s *state, i int, a *flow.Action) {
 	switch {
-	case a.State != flow.Failed:
+	case a.Ended() != flow.Failed:
 		return
 	case a.Execution == nil:
 		x.fail(invariantFailed, "%s is Failed, and was never admitted", a.Name)
@@ -232,6 +260,9 @@ func (x *explorer) wroteAction(s *state, p *pass, old, next *flow.Action, why st
 	if old.Execution != nil && (next.Execution == nil || !next.Execution.Admitted.Equal(old.Execution.Admitted) || next.Execution.ClaimID != old.Execution.ClaimID) || old.State.Terminal() && next.Execution != nil && old.Execution == nil {
 		x.fail(invariantAdmittedOnce, "%s %s: %s becomes %s", why, old.Name, old.State, next.State)
 	}
+	if was, is := old.WouldHave, next.WouldHave; old.Execution != nil && ((was == nil) != (is == nil) || was != nil && *was != *is) {
+		x.fail(invariantObserved, "%s %s: what enforcing would have done changes after its admission", why, old.Name)
+	}
 	if old.Execution == nil && next.Execution != nil {
 		x.admitted(s, p, next)
 	}
@@ -249,7 +280,7 @@ func (x *explorer) admitted(s *state, p *pass, a *flow.Action) {
 	if a.Effect != nil {
 		r := x.recordOf(s, a)
 		switch {
-		case r == nil:
+		case r == nil, !a.Reserves() && a.WouldHave == nil:
 			x.fail(invariantOneAdmission, "%s is admitted without a record", a.Name)
 			return
 		case r.Key != a.Effect.Key:
@@ -280,16 +311,41 @@ func (x *explorer) admitted(s *state, p *pass, a *flow.Action) {
 	if s.unvouched&(1<<placeOf(a.UID)) != 0 {
 		x.fail(invariantAdmission, "%s was proposed without admission, and is admitted", a.Name)
 	}
+	rule := x.policies[p.rules]
+	switch marked := a.WouldHave != nil; {
+	case marked != rule.Observe:
+		x.fail(invariantObserved, "%s is admitted, marked as observed: %t, by a pass that observes: %t", a.Name, marked, rule.Observe)
+		return
+	case marked:
+		x.observed(s, a)
+		return
+	}
+	for _, y := range a.Execution.Approvals {
+		k := slices.IndexFunc(s.answers[:], func(id int32) bool { return id > 0 && x.answers.get(id).UID == y.UID })
+		if k >= 0 && p.entitled[k] != approval.Entitled {
+			x.fail(invariantAuthorised, "%s by %s is spent on %s, and the pass that spends it was not told that %s may approve", y.UID, y.Approver, a.Name, y.Approver)
+		}
+	}
+	if until := a.Expires; until != nil && a.Execution.Admitted.After(*until) {
+		x.fail(invariantAuthorised, "%s is admitted, and the credential of %s was over", a.Name, a.Agent)
+	}
+	switch {
+	case rule.Authority == nil:
+	case !rule.Authority.Lets:
+		x.fail(invariantAuthorised, "%s is admitted by a pass for which nothing lets %s propose it", a.Name, a.Agent)
+		return
+	case a.Authority == nil:
+		x.fail(invariantAuthorised, "%s is admitted and does not say by which authority", a.Name)
+	}
 	if a.Policy == nil {
 		x.fail(invariantAuthorised, "%s is admitted by no policy", a.Name)
 		return
 	}
-	generation := a.Policy.Generation - 1
-	if generation < 0 || generation > int64(s.rules) {
-		x.fail(invariantAuthorised, "%s is admitted by a policy that never was in force", a.Name)
+	if generation := a.Policy.Generation - 1; generation != int64(p.rules) {
+		x.fail(invariantAuthorised, "%s is admitted by policy %d, and the pass that admits it has policy %d", a.Name, generation, p.rules)
 		return
 	}
-	switch rule := x.policies[generation]; rule.Decision {
+	switch rule.Decision {
 	case decision.Allow:
 	case decision.Approve:
 		x.approved(s, a, rule.Required)
@@ -301,10 +357,37 @@ func (x *explorer) admitted(s *state, p *pass, a *flow.Action) {
 			continue
 		}
 		no := x.answers.get(id)
-		if no.ActionUID == a.UID && !no.Forged && x.namesThis(no, a) && no.Approver != a.Agent && a.Ask != nil && !no.Created.After(a.Ask.Expiration) && no.Created.After(at(s.since)) {
+		if no.ActionUID == a.UID && !no.Forged && x.namesThis(no, a) && x.person(no.Approver) != x.person(a.Agent) && a.Ask != nil && !no.Created.After(a.Ask.Expiration) && no.Created.After(at(s.since)) {
 			x.fail(invariantAuthorised, "%s had denied %s before the pass that admitted it", no.Approver, a.Name)
 		}
 	}
+}
+
+// observed looks at an admission in observe mode: it spends nothing, and has what it reserved, or nothing.
+func (x *explorer) observed(s *state, a *flow.Action) {
+	e := a.Execution
+	switch {
+	case len(e.Approvals) > 0:
+		x.fail(invariantObserved, "%s spends approvals, and nobody had to be asked", a.Name)
+	case !a.Reserves():
+		if e.Token != "" {
+			x.fail(invariantObserved, "%s has token %s and no attempt", a.Name, e.Token)
+		}
+	default:
+		if r := x.recordOf(s, a); s.dropped == 0 && (r.Status == nil || r.Status.Holder == nil || r.Status.Holder.UID != a.UID || r.Status.Attempt != a.Effect.Attempt || r.Status.Token != e.Token) {
+			x.fail(invariantObserved, "%s has attempt %d and token %s, which it did not reserve", a.Name, a.Effect.Attempt, e.Token)
+		}
+	}
+}
+
+// person is the first name of whoever has that name.
+func (x *explorer) person(name string) string {
+	for _, names := range x.People {
+		if slices.Contains(names, name) {
+			return names[0]
+		}
+	}
+	return name
 }
 
 func (x *explorer) namesThis(y *answerMade, a *flow.Action) bool {
@@ -329,10 +412,10 @@ func (x *explorer) approved(s *state, a *flow.Action, required int) {
 			x.fail(invariantAdmission, "%s is admitted by an approval that was made without admission", a.Name)
 		case !x.namesThis(truth, a):
 			x.fail(invariantSpentOnce, "%s names %s, %s, %s; it is spent on %s", y.UID, truth.ActionUID, truth.ActionType, truth.Hash, a.Name)
-		case !truth.Approved, truth.Approver == a.Agent, truth.Created.After(a.Ask.Expiration):
+		case !truth.Approved, x.person(truth.Approver) == x.person(a.Agent), truth.Created.After(a.Ask.Expiration):
 			x.fail(invariantAuthorised, "%s by %s does not count for %s", y.UID, truth.Approver, a.Name)
 		}
-		approvers[truth.Approver] = true
+		approvers[x.person(truth.Approver)] = true
 	}
 	if need := max(required, a.Ask.Required); len(approvers) < need {
 		x.fail(invariantAuthorised, "%d people approved %s, %d are required", len(approvers), a.Name, need)
@@ -376,8 +459,11 @@ var edges = map[effect.State][]effect.State{
 }
 
 // wroteEffect looks at one change of a record.
-func (x *explorer) wroteEffect(s *state, old, next *effect.Record, why string) {
+func (x *explorer) wroteEffect(s *state, p *pass, old, next *effect.Record, why string) {
 	n := next.Status
+	if why == flow.WhySettle && old != nil && old.Status != nil && n.Attempt == old.Status.Attempt && (old.Status.Holder == nil || int(p.subject) != placeOf(old.Status.Holder.UID)) {
+		x.fail(invariantOthers, "a pass over a%d settles attempt %d of %s, which %s holds", p.subject, old.Status.Attempt, old.Key, old.Status.HolderName())
+	}
 	if old == nil {
 		if n.State != effect.Reserved && n.State != effect.Executing && n.Cause != effect.StatusMissing || n.Attempt != 1 && n.Cause != effect.StatusMissing {
 			x.fail(invariantAPI, "a record is created %s, attempt %d", n.State, n.Attempt)

@@ -30,6 +30,8 @@ type pass struct {
 
 	answered flow.Presence
 	answers  [maxAnswers]int32
+	// entitled is what the apiserver said in this pass of whom an answer is from.
+	entitled [maxAnswers]approval.Entitlement
 	claimed  flow.Presence
 	claims   [claimsOf]int32
 	withdrew [claimsOf]bool
@@ -136,6 +138,11 @@ func (q *question) digest() digest {
 	}
 	d.add(flags)
 	d.addAll(p.answers[:])
+	entitled := int32(0)
+	for k, is := range p.entitled {
+		entitled |= int32(is) << (2 * k)
+	}
+	d.add(entitled)
 	d.addAll(p.claims[:])
 	for _, v := range [...]int32{p.lock, p.late, p.rules, q.now, q.since, q.admission, q.chain} {
 		d.add(v)
@@ -163,11 +170,11 @@ func (q *question) digest() digest {
 func (x *explorer) snapshot(q question) flow.Snapshot {
 	p := &q.pass
 	s := flow.Snapshot{Now: at(q.now)}
-	s.World = flow.World{
+	s.World = x.inForce(flow.World{
 		ClusterID: "cluster", Namespace: "payments", NamespaceUID: "namespace", Environment: "production",
-		AdmissionSince: at(q.since), VerifiedSeq: int64(q.chain), Policies: x.policies[p.rules].set, RulesHash: x.rulesHash[p.rules],
+		AdmissionSince: at(q.since), VerifiedSeq: int64(q.chain), RulesHash: x.rulesHash[p.rules],
 		Limits: x.limits(),
-	}
+	}, x.policies[p.rules])
 	if q.admission == away {
 		s.World.Holds = []flow.Hold{{Reason: decision.AdmissionMissing, Message: "The admission policies are not in force.", Since: at(q.now)}}
 	}
@@ -182,9 +189,11 @@ func (x *explorer) snapshot(q question) flow.Snapshot {
 	s.Effect = flow.EffectRead{Presence: p.effect.presence, Record: x.record(p.effect.version)}
 	s.Holder = flow.ActionRead{Presence: p.holder.presence, Action: x.action(p.holder.version)}
 	s.Answers.Presence, s.Claims.Presence = p.answered, p.claimed
-	for _, id := range p.answers {
+	for k, id := range p.answers {
 		if id > 0 {
-			s.Answers.Answers = append(s.Answers.Answers, x.answers.get(id).Answer)
+			a := x.answers.get(id).Answer
+			a.Entitlement = p.entitled[k]
+			s.Answers.Answers = append(s.Answers.Answers, a)
 		}
 	}
 	for i, id := range p.claims {
@@ -239,6 +248,12 @@ func (x *explorer) snapshot(q question) flow.Snapshot {
 		}
 	}
 	return s
+}
+
+// inForce puts into a world what is decided by.
+func (x *explorer) inForce(w flow.World, p Policy) flow.World {
+	w.Policies, w.Authority, w.Required, w.Observe, w.People = p.set, p.granted, p.Authority != nil, p.Observe, x.persons
+	return w
 }
 
 func (x *explorer) limits() flow.Limits {
@@ -301,6 +316,8 @@ func (x *explorer) translateRead(p *pass, a flow.Read) step {
 	switch a.Object {
 	case flow.TheAction, flow.TheAnswers, flow.TheClaims, flow.TheLock:
 		known = p.subject > 0
+	case flow.TheEntitlement:
+		known, out.name = p.subject > 0, x.quotes.id(a.Name)
 	case flow.TheHolder:
 	case flow.TheChain:
 		out.identity = x.identities.id(a.Identity)
@@ -471,10 +488,15 @@ func (x *explorer) walk(s *state, p pass) {
 	x.fail(invariantRest, "a pass over %d does not come to an end", p.subject)
 }
 
-// found notes where a pass stands. A short one is over after its write, so nothing else is left of it.
+// found notes where a pass stands. A short one is over after its write, so nothing is left of it but what an admission is held
+// against.
 func (x *explorer) found(p pass, step int32) {
-	if x.Short && x.steps.get(step).kind != reads {
+	if st := x.steps.get(step); x.Short && st.kind != reads {
+		was := p
 		p = pass{subject: p.subject, denied: p.denied}
+		if st.why == flow.WhyAdmit {
+			p.rules, p.entitled = was.rules, was.entitled
+		}
 	}
 	id := x.standings.id(standing{p, step})
 	for _, known := range x.points {
@@ -501,6 +523,16 @@ func (x *explorer) read(s *state, p pass, st *step) pass {
 		for k, id := range s.answers {
 			if id > 0 && x.answers.get(id).ActionUID == actionUID(int(p.subject-1)) {
 				p.answers[k] = id
+			}
+		}
+	case flow.TheEntitlement:
+		for k, id := range p.answers {
+			if id <= 0 || x.answers.get(id).UID != x.quotes.get(st.name) {
+				continue
+			}
+			p.entitled[k] = approval.Entitled
+			if s.right == taken && x.answers.get(id).Approver == x.Unentitled {
+				p.entitled[k] = approval.Unentitled
 			}
 		}
 	case flow.TheClaims:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/policy"
@@ -32,6 +33,10 @@ type Scenario struct {
 	Drops       int32
 	Resolutions []Resolution
 	Executor    bool // the operator executes, with two workers
+	// People are names of one person each.
+	People [][]string
+	// Unentitled is an approver whose right to approve is taken away once, and given back once.
+	Unentitled string
 
 	// Passes is how many are under way at once.
 	Passes int
@@ -56,14 +61,35 @@ type Proposal struct {
 	Claim     bool
 	Arguments string
 	NotAfter  time.Duration
+	// Expires is how long its agent's credential holds; 0: it does not say.
+	Expires time.Duration
 }
 
-// Policy is one that is in force.
+// Policy is one that is in force, with what holds beside it.
 type Policy struct {
 	Text     string
 	Decision decision.Decision
 	Required int
-	set      *policy.Set
+	// Authority is required unless it is nil.
+	Authority *Authority
+	// Observe: nothing is enforced.
+	Observe bool
+	set     *policy.Set
+	granted *authority.Set
+}
+
+// Authority is who may propose. Lets says what that comes to for the agents of the scenario; Next is not asked for it.
+type Authority struct {
+	Lets        bool
+	Grants      map[string]string // JSON by name
+	Delegations []Delegation
+	Revoked     []string // delegations
+}
+
+// Delegation is one, and whether it has its verdict, which is yes.
+type Delegation struct {
+	Name, Text string
+	Accepted   bool
 }
 
 // Answer is what a person may say to an action. Wrong is what it names otherwise than it is: hash, key, type, or nothing.
@@ -95,6 +121,9 @@ func (s Scenario) check() error {
 	case len(s.Policies) == 0:
 		return s.refuse("has no policy")
 	}
+	if s.Unentitled != "" && !slices.ContainsFunc(s.Answers, func(a Answer) bool { return a.Approver == s.Unentitled }) {
+		return s.refuse("takes the right to approve from %s, who answers nothing", s.Unentitled)
+	}
 	for _, a := range s.Answers {
 		if a.Action < 0 || a.Action >= len(s.Actions) {
 			return s.refuse("has an answer to action %d, and %d actions", a.Action, len(s.Actions))
@@ -110,7 +139,7 @@ func (s Scenario) check() error {
 	}
 	times := append([]time.Duration{s.Retention}, s.Ticks...)
 	for _, a := range s.Actions {
-		times = append(times, a.NotAfter)
+		times = append(times, a.NotAfter, a.Expires)
 	}
 	var total time.Duration
 	for _, d := range times {
@@ -174,7 +203,74 @@ func (p Policy) parsed(generation int64) (Policy, error) {
 		return p, fmt.Errorf("policy %s: %v", p.Text, findings)
 	}
 	p.set = policy.NewSet([]policy.Source{source}).InNamespace("payments")
-	return p, nil
+	if p.Authority != nil {
+		p.granted, err = p.Authority.parsed()
+	}
+	return p, err
+}
+
+// parsed is the authority as the kernel reads it.
+func (a Authority) parsed() (*authority.Set, error) {
+	d := authority.Documents{MaxDepth: authority.DefaultMaxDepth}
+	for name, text := range a.Grants {
+		v, err := canonical.Parse([]byte(text))
+		if err != nil {
+			return nil, err
+		}
+		source, findings := authority.NewGrantSource(name, name+"-uid", 1, v)
+		if len(findings) > 0 {
+			return nil, fmt.Errorf("grant %s: %v", text, findings)
+		}
+		d.Grants = append(d.Grants, source)
+	}
+	for _, one := range a.Delegations {
+		v, err := canonical.Parse([]byte(one.Text))
+		if err != nil {
+			return nil, err
+		}
+		source, findings := authority.NewDelegationSource(one.Name, one.Name+"-uid", start.Add(-time.Minute), v)
+		if len(findings) > 0 {
+			return nil, fmt.Errorf("delegation %s: %v", one.Text, findings)
+		}
+		source.Accepted = one.Accepted
+		d.Delegations = append(d.Delegations, source)
+	}
+	for _, name := range a.Revoked {
+		d.Revocations = append(d.Revocations, authority.Revocation{Name: name + "." + erin, DelegationName: name, DelegationUID: name + "-uid", Revoker: erin})
+	}
+	return authority.NewSet(d), nil
+}
+
+// with is the policy under that authority.
+func (p Policy) with(a Authority) Policy {
+	p.Authority = &a
+	return p
+}
+
+// observed is the policy in observe mode.
+func (p Policy) observed() Policy {
+	p.Observe = true
+	return p
+}
+
+// granted lets the agents propose refunds of up to that amount.
+func granted(most int) Authority {
+	return Authority{Lets: most >= 100, Grants: map[string]string{
+		"refunds": fmt.Sprintf(`{"subject":{"agent":"alice-*"},"actions":["stripe.refund"],"constraints":{"amount_lte":%d}}`, most),
+	}}
+}
+
+// delegated hands a grant on twice: to whoever reads this, and from there to the agent.
+func delegated(accepted bool, revoked ...string) Authority {
+	return Authority{
+		Lets:   accepted && len(revoked) == 0,
+		Grants: map[string]string{"refunds": `{"subject":{"agent":"lead-bot"},"actions":["stripe.*"],"expirationTime":"2027-07-01T12:00:00Z","delegable":true}`},
+		Delegations: []Delegation{
+			{Name: "to-team", Accepted: true, Text: `{"subject":{"agent":"team-bot"},"actions":["stripe.*"],"expirationTime":"2027-07-01T12:00:00Z","delegable":true,"parentRef":{"kind":"Grant","name":"refunds"},"delegator":{"agent":"lead-bot"}}`},
+			{Name: "to-alice", Accepted: accepted, Text: `{"subject":{"agent":"alice-bot"},"actions":["stripe.refund"],"expirationTime":"2027-07-01T12:00:00Z","parentRef":{"kind":"Delegation","name":"to-team"},"delegator":{"agent":"team-bot"}}`},
+		},
+		Revoked: revoked,
+	}
 }
 
 const (

@@ -119,6 +119,56 @@ func Scenarios() []Scenario {
 			Second: true, Gap: true, Passes: 2, Stale: 1, Short: true,
 		},
 		{
+			Name: "grants", About: "what an agent may propose is granted, narrowed, and granted again where the policy denies; its credential ends",
+			Actions:  []Proposal{{Agent: alice, Arguments: refund, Expires: time.Minute}},
+			Policies: []Policy{allow().with(granted(100)), allow().with(granted(50)), deny().with(granted(100))}, Ticks: lapse,
+			NotExecuted: true, Passes: 2, Stale: 2, Short: true,
+		},
+		{
+			Name: "delegation", About: "a delegation of a delegation gets its verdict, and the one above it is revoked, while people are asked",
+			Actions: refunds(1), Policies: []Policy{approve(1).with(delegated(false)), approve(1).with(delegated(true)), approve(1).with(delegated(true, "to-team"))}, Ticks: lapse,
+			Answers: []Answer{{Approver: carol}}, Passes: 2, Stale: 1, Short: true,
+		},
+		{
+			Name: "whole authority", About: "the same, by whole passes, of an action that nobody has to approve",
+			Actions: refunds(1), Policies: []Policy{allow().with(delegated(false)), allow().with(delegated(true)), allow().with(delegated(true, "to-team"))},
+			NotExecuted: true, Passes: 2, Stale: 1, Pauses: true, Conflicts: true,
+		},
+		{
+			Name: "entitlement", About: "the right to approve is taken from who approved, and given back; somebody else approves",
+			Actions: refunds(1), Policies: []Policy{approve(1)}, Ticks: []time.Duration{questionOver}, Unentitled: carol,
+			Answers: []Answer{{Approver: carol}, {Approver: dave}}, Passes: 2, Stale: 1, Short: true,
+		},
+		{
+			Name: "persons", About: "two people are asked; one answers by two names, and who asks by another one",
+			Actions: refunds(1), Policies: []Policy{approve(2)}, Ticks: []time.Duration{questionOver}, People: [][]string{{carol, "c.jones"}, {alice, "alice"}},
+			Answers: []Answer{{Approver: carol}, {Approver: "c.jones"}, {Approver: "alice"}, {Approver: dave}}, Passes: 2, Stale: 1, Short: true,
+		},
+		{
+			Name: "observe", About: "two actions want one effect while it is enforced, observed, and enforced again",
+			Actions: refunds(2), Policies: []Policy{allow(), allow().observed(), allow()}, Ticks: lapse,
+			NotExecuted: true, Passes: 2, Stale: 1, Short: true, States: 200000,
+		},
+		{
+			Name: "one observed", About: "the same with one action, which gets further",
+			Actions: refunds(1), Policies: []Policy{allow(), allow().observed(), allow()}, Ticks: lapse,
+			NotExecuted: true, Unknown: true, Passes: 2, Stale: 2, Short: true,
+		},
+		{
+			Name: "observed refusals", About: "what neither authority nor the policy lets pass runs while it is observed, and not before or after",
+			Actions: refunds(1), Policies: []Policy{deny(), allow().with(granted(50)).observed(), deny().with(granted(100)).observed(), deny()}, Ticks: lapse,
+			NotExecuted: true, Passes: 2, Stale: 1, Short: true,
+		},
+		{
+			Name: "observed people", About: "people are asked, then it is observed, then they are asked again; one says yes, one no",
+			Actions: refunds(1), Policies: []Policy{approve(1), approve(1).observed(), approve(1)}, Ticks: []time.Duration{questionOver},
+			Answers: []Answer{{Approver: carol}, {Approver: dave, Denied: true}}, Passes: 2, Stale: 1, Short: true, States: 150000,
+		},
+		{
+			Name: "observed executor", About: "the operator executes what is observed, and then what is enforced",
+			Actions: refunds(2), Policies: []Policy{deny().observed(), allow()}, Ticks: lapse, Executor: true, Passes: 2, Stale: 1, Short: true,
+		},
+		{
 			Name: "executor", About: "the operator executes, with two workers",
 			Actions: refunds(2), Policies: []Policy{allow()}, Ticks: lapse, Executor: true, Passes: 2, Stale: 3, Short: true,
 		},

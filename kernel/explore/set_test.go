@@ -31,7 +31,7 @@ func TestHashIsOfEveryField(t *testing.T) {
 	for name, change := range map[string]func(*state){
 		"clock": func(s *state) { s.clock++ }, "ticks": func(s *state) { s.ticks++ }, "since": func(s *state) { s.since++ },
 		"admission": func(s *state) { s.admission++ }, "rules": func(s *state) { s.rules++ }, "dropped": func(s *state) { s.dropped++ },
-		"deleted": func(s *state) { s.deleted++ }, "unvouched": func(s *state) { s.unvouched++ }, "chain": func(s *state) { s.chain++ },
+		"deleted": func(s *state) { s.deleted++ }, "unvouched": func(s *state) { s.unvouched++ }, "right": func(s *state) { s.right++ }, "chain": func(s *state) { s.chain++ },
 		"first action": func(s *state) { s.actions[0]++ }, "last action": func(s *state) { s.actions[maxActions-1]++ },
 		"fate": func(s *state) { s.fate[1]++ }, "effect": func(s *state) { s.effects[1]++ }, "answer": func(s *state) { s.answers[2]++ },
 		"claim": func(s *state) { s.claims[3]++ }, "outcome": func(s *state) { s.outcomes[1]++ }, "late": func(s *state) { s.lates[1]++ },

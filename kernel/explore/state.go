@@ -34,6 +34,13 @@ const (
 	back
 )
 
+// The right to approve.
+const (
+	had int32 = iota
+	taken
+	given
+)
+
 // state is everything there is, by numbers.
 type state struct {
 	clock, ticks int32
@@ -43,6 +50,7 @@ type state struct {
 	dropped      int32
 	deleted      int32
 	unvouched    int32 // bit n: the n-th action was proposed without admission
+	right        int32 // of whom the scenario calls unentitled
 
 	actions   [maxActions]int32 // versions
 	fate      [maxActions]int32
@@ -91,7 +99,7 @@ func (s *state) hash() digest {
 // worldHash is of all that an operator can see, and what has been done to it.
 func (s *state) worldHash() digest {
 	d := digest{0x243F6A8885A308D3, 0x13198A2E03707344}
-	for _, v := range [...]int32{s.clock, s.since, s.admission, s.rules, s.dropped, s.deleted, s.unvouched, s.chain} {
+	for _, v := range [...]int32{s.clock, s.since, s.admission, s.rules, s.dropped, s.deleted, s.unvouched, s.right, s.chain} {
 		d.add(v)
 	}
 	d.addAll(s.actions[:])

@@ -3,7 +3,6 @@ package explore
 import (
 	"fmt"
 
-	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -45,7 +44,7 @@ func (x *explorer) land(s state, p *pass, st *step) state {
 		i := st.target - 1
 		old, next := x.record(s.effects[i]), x.records.get(st.value)
 		s.effects[i] = x.versions.next(s.effects[i], st.value)
-		x.wroteEffect(&s, old, next, st.why)
+		x.wroteEffect(&s, p, old, next, st.why)
 	case lapses:
 		i := int(st.target - 1)
 		a := x.action(s.actions[i/perAction])
@@ -79,8 +78,17 @@ func (x *explorer) reach(st *step) {
 	case writesAction:
 		a := x.actions.get(st.value)
 		x.reached[st.why]++
-		if st.why == flow.WhyEnd || st.why == flow.WhyFinish {
+		switch {
+		case st.why == flow.WhyEnd, st.why == flow.WhyFinish:
 			x.reached[string(a.State)+" "+string(a.Reason)]++
+		case st.why != flow.WhyAdmit:
+		case a.WouldHave != nil:
+			x.reached["observed "+string(a.WouldHave.Blocked)]++
+			if !a.Reserves() {
+				x.reached["observed without a reservation"]++
+			}
+		case a.Authority != nil:
+			x.reached["admitted by a "+string(a.Authority.Kind)]++
 		}
 	case writesEffect:
 		x.reached[st.why]++
@@ -128,6 +136,10 @@ func (p Proposal) action(i int, clock int32) flow.Action {
 	if p.NotAfter > 0 {
 		t := at(clock).Add(p.NotAfter)
 		a.NotAfter = &t
+	}
+	if p.Expires > 0 {
+		t := at(clock).Add(p.Expires)
+		a.Expires = &t
 	}
 	return a
 }
@@ -295,7 +307,6 @@ func (x *explorer) answer(s *state, k int, a *flow.Action, spec Answer) answerMa
 		y.Key = &key
 	}
 	y.Approved, y.Approver, y.Created = !spec.Denied, spec.Approver, at(s.clock)
-	y.Entitlement = approval.Entitled // the right to approve is RBAC's, and does not change here
 	switch other := "refund:another"; spec.Wrong {
 	case "hash":
 		y.Hash = "sha256:another"
@@ -351,7 +362,7 @@ func (x *explorer) resolve(s *state, k int, spec Resolution, e int, v int32, out
 func (x *explorer) mayStart(s *state, key string) bool {
 	for i, v := range s.actions {
 		a := x.action(v)
-		if a == nil || a.Execution == nil || a.Effect == nil || a.Effect.Key != key {
+		if a == nil || !a.Reserves() || a.Effect.Key != key {
 			continue
 		}
 		if a.Execution.Mode == flow.OperatorMode && s.workers[0]|s.workers[1] != 0 && s.workers[0]&done == 0 && s.workers[1]&done == 0 {
@@ -367,14 +378,15 @@ func (x *explorer) mayStart(s *state, key string) bool {
 	return false
 }
 
-// executions is what the remote has counted for a key.
+// executions is what the remote has counted for a key, by those who had it. In observe mode an action is executed that could
+// not have it; that is what enforcing is for.
 func (x *explorer) executions(s *state, key string) int {
 	n := 0
 	for p, did := range s.processes {
 		if did&acted == 0 {
 			continue
 		}
-		if a := x.action(s.actions[p/perAction]); a.Effect != nil && a.Effect.Key == key {
+		if a := x.action(s.actions[p/perAction]); a.Reserves() && a.Effect.Key == key {
 			n++
 		}
 	}
@@ -396,7 +408,24 @@ func (x *explorer) accidents(s *state, out emit) {
 	if int(s.rules) < len(x.policies)-1 {
 		next := *s
 		next.rules++
-		out(next, func() string { return "the policy becomes " + x.policies[next.rules].Text })
+		out(next, func() string {
+			p := x.policies[next.rules]
+			what := "the policy becomes " + p.Text
+			if p.Authority != nil {
+				what += fmt.Sprintf(", and authority lets the agents propose: %t", p.Authority.Lets)
+			}
+			if p.Observe {
+				what += ", and is not enforced"
+			}
+			return what
+		})
+	}
+	if x.Unentitled != "" && s.right < given {
+		next := *s
+		next.right++
+		out(next, func() string {
+			return fmt.Sprintf("%s may approve: %t", x.Unentitled, next.right == given)
+		})
 	}
 	for i, v := range s.effects {
 		if v != 0 && s.dropped < x.Drops && x.record(v).Status != nil {

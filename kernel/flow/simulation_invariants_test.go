@@ -36,6 +36,8 @@ const (
 	invariantVerdict      = "a valid resolution is not refused"
 	invariantItself       = "no action blocks itself"
 	invariantAPI          = "no write is one that the API refuses"
+	invariantOthers       = "no action settles another's record"
+	invariantObserved     = "what is observed is marked at its admission, and ends so"
 	invariantTold         = "a timeline tells what happened, once"
 )
 
@@ -50,7 +52,7 @@ func (w *sim) check() {
 		a := object.now()
 		if x := a.Execution; x != nil && a.Effect != nil {
 			attempt := fmt.Sprintf("%s attempt %d", a.Effect.Key, a.Effect.Attempt)
-			if other := admitted[attempt]; other != "" {
+			if other := admitted[attempt]; other != "" && a.Reserves() {
 				w.fail(invariantOneAdmission, "%s and %s are admitted for %s", other, a.Name, attempt)
 			}
 			admitted[attempt] = a.Name
@@ -63,6 +65,7 @@ func (w *sim) check() {
 		}
 		w.checkExecutors(object)
 		w.checkReport(a)
+		w.checkObserved(a)
 	}
 	for key, n := range w.executions {
 		if n > 1 && !strings.HasPrefix(key, "no key") {
@@ -100,7 +103,7 @@ func (w *sim) checkTimeline(a *flow.Action) {
 	if first := a.Timeline[0]; first.Type != timeline.ActionProposed || first.Seq != 1 {
 		w.fail(invariantTold, "%s begins with %+v", a.Name, first)
 	}
-	started, consumed := 0, 0
+	started, consumed, refused := 0, 0, 0
 	var ends []timeline.Type
 	for i, e := range a.Timeline {
 		if i > 0 && e.Seq <= a.Timeline[i-1].Seq {
@@ -111,6 +114,10 @@ func (w *sim) checkTimeline(a *flow.Action) {
 			started++
 		case timeline.ApprovalConsumed:
 			consumed++
+		}
+		if e.Type == timeline.EffectReservationRefused && a.WouldHave != nil {
+			refused++ // and it went on without
+			continue
 		}
 		for _, types := range terminals {
 			if slices.Contains(types, e.Type) {
@@ -124,7 +131,10 @@ func (w *sim) checkTimeline(a *flow.Action) {
 	if a.Execution != nil && consumed != len(a.Execution.Approvals) {
 		w.fail(invariantTold, "%s consumed %d approvals, spent %d", a.Name, consumed, len(a.Execution.Approvals))
 	}
-	if a.State.Terminal() != (len(ends) == 1) || (len(ends) == 1 && !slices.Contains(terminals[a.State], ends[0])) {
+	if without := a.WouldHave != nil && !a.Reserves(); without != (refused == 1) || refused > 1 {
+		w.fail(invariantTold, "%s was refused its reservation %d times, and runs without: %t", a.Name, refused, without)
+	}
+	if a.State.Terminal() != (len(ends) == 1) || (len(ends) == 1 && !slices.Contains(terminals[a.Ended()], ends[0])) {
 		w.fail(invariantTold, "%s is %s and ended with %v", a.Name, a.State, ends)
 	}
 }
@@ -158,8 +168,21 @@ func (w *sim) checkReport(a *flow.Action) {
 	if o.LeaseLapsed || o.Reporter != a.Agent || !o.Created.After(w.since) {
 		return
 	}
-	if want := map[flow.OutcomeResult]flow.State{flow.ReportCommitted: flow.Committed, flow.ReportNotExecuted: flow.Failed, flow.ReportUnknown: flow.Ambiguous}[o.Result]; a.State != want {
-		w.fail(invariantReport, "%s was reported %s, and is %s", a.Name, o.Result, a.State)
+	if want := map[flow.OutcomeResult]flow.State{flow.ReportCommitted: flow.Committed, flow.ReportNotExecuted: flow.Failed, flow.ReportUnknown: flow.Ambiguous}[o.Result]; a.Ended() != want {
+		w.fail(invariantReport, "%s was reported %s, and is %s", a.Name, o.Result, a.Ended())
+	}
+}
+
+// checkObserved: an action that was admitted in observe mode, and no other, is marked as that, and ends as that.
+func (w *sim) checkObserved(a *flow.Action) {
+	marked := a.WouldHave != nil
+	switch {
+	case marked && a.Execution == nil:
+		w.fail(invariantObserved, "%s is marked, and not admitted", a.Name)
+	case marked != (a.State == flow.Observed) && a.State.Terminal():
+		w.fail(invariantObserved, "%s is %s, and marked as observed: %t", a.Name, a.State, marked)
+	case a.State == flow.Observed && !slices.Contains([]flow.State{flow.Committed, flow.Failed, flow.Ambiguous}, a.Outcome):
+		w.fail(invariantObserved, "%s is over, and did %q", a.Name, a.Outcome)
 	}
 }
 
@@ -213,6 +236,9 @@ func (w *sim) checkReceipts() {
 		if unadmitted != (a.Execution == nil) {
 			w.fail(invariantReceipt, "the receipt of %s says %s, and its admission is %v", a.Name, d.Result, a.Execution)
 		}
+		if a.Finished() && (a.State == flow.Observed) != (string(d.Execution) == strings.ToLower(string(a.Outcome)) && d.Execution != "") {
+			w.fail(invariantObserved, "%s did %q, its receipt %d says %q", a.Name, a.Outcome, d.Seq, d.Execution)
+		}
 		if a.Finished() && (a.Receipt.Seq != d.Seq || !unadmitted && string(d.Result) != strings.ToLower(string(a.State))) {
 			w.fail(invariantReceipt, "%s is %s, its receipt %d says %s", a.Name, a.State, d.Seq, d.Result)
 		}
@@ -225,23 +251,36 @@ func (w *sim) checkReceipts() {
 }
 
 // wroteAction looks at one change of an action: what it may change at all, and, if it admits, at what that rests on.
-func (w *sim) wroteAction(old, next *flow.Action, why string, began int) {
+func (w *sim) wroteAction(old, next *flow.Action, why string, by admitting) {
+	if was, is := old.WouldHave, next.WouldHave; old.Execution != nil && ((was == nil) != (is == nil) || was != nil && *was != *is) {
+		w.fail(invariantObserved, "%s %s: what enforcing would have done changes after its admission", why, old.Name)
+	}
 	if old.Execution != nil && (next.Execution == nil || next.Execution.Admitted != old.Execution.Admitted || next.Execution.ClaimID != old.Execution.ClaimID) || old.State.Terminal() && next.Execution != nil && old.Execution == nil {
 		w.fail(invariantAdmittedOnce, "%s %s: %+v becomes %+v", why, old.Name, old.Execution, next.Execution)
 	}
 	if why == flow.WhyEnd && next.State == flow.Denied {
 		w.happened["denied"]++
+		if next.Reason.OfAuthority() {
+			w.happened["denied by authority"]++
+		}
 	}
 	if old.Execution == nil && next.Execution != nil {
-		w.admitted(next, began)
+		w.admitted(next, by)
 	}
 	if bad := refusedByAPI(old, next); bad != "" && w.mutation.unguarded == nil {
 		w.fail(invariantAPI, "%s %s: %s", why, old.Name, bad)
 	}
 }
 
-// admitted is I4, I8 and I12 for one admission, by a pass that began at a step of the walk.
-func (w *sim) admitted(a *flow.Action, began int) {
+// admitting is what a pass knew by which an action is admitted: since when it ran, what was in force for it, and who may approve.
+type admitting struct {
+	began    int
+	rule     rule
+	entitled map[string]approval.Entitlement
+}
+
+// admitted is I4, I8 and I12 for one admission.
+func (w *sim) admitted(a *flow.Action, by admitting) {
 	proposal := action.Proposal{Name: a.Type, Principal: action.Principal{Agent: a.Agent, User: a.User}, Environment: "production"}
 	arguments, ok := arguments(a.Arguments)
 	proposal.Arguments = arguments
@@ -260,10 +299,32 @@ func (w *sim) admitted(a *flow.Action, began int) {
 			}
 		}
 	}
-	rule := policies()[a.Policy.Generation-1]
-	if !slices.ContainsFunc(w.rules, func(i int) bool { return policies()[i].text == rule.text }) {
-		w.fail(invariantAuthorised, "%s is admitted by a policy that never was in force", a.Name)
+	if marked := a.WouldHave != nil; marked != by.rule.observe {
+		w.fail(invariantObserved, "%s is admitted, marked as observed: %t, by a pass that observes: %t", a.Name, marked, by.rule.observe)
+		return
+	} else if marked {
+		w.observed(a)
+		return
 	}
+	if !a.Reserves() {
+		w.fail(invariantOneAdmission, "%s is admitted for no attempt", a.Name)
+	}
+	for _, x := range a.Execution.Approvals {
+		if by.entitled[x.UID] != approval.Entitled {
+			w.fail(invariantAuthorised, "%s is spent on %s by a pass that was not told that %s may approve", x.UID, a.Name, x.Approver)
+		}
+	}
+	if g := by.rule.grants; g != nil {
+		w.happened["admitted by authority"]++
+		if a.Authority == nil || !slices.Contains(g.lets, a.Agent) {
+			w.fail(invariantAuthorised, "%s is admitted by a pass for which nothing lets %s propose it", a.Name, a.Agent)
+		}
+	}
+	if a.Policy == nil || a.Policy.Generation-1 != int64(by.rule.policy) {
+		w.fail(invariantAuthorised, "%s is admitted by %+v, and the pass that admits it has policy %d", a.Name, a.Policy, by.rule.policy)
+		return
+	}
+	rule := policies()[by.rule.policy]
 	switch rule.decision {
 	case decision.Allow:
 		return
@@ -296,15 +357,37 @@ func (w *sim) admitted(a *flow.Action, began int) {
 	}
 	for _, x := range w.approvals {
 		no := x.of
-		if no.ActionUID == a.UID && !no.Approved && !x.forged && no.Hash == a.Hash && no.Approver != a.Agent && x.at < began && !no.Created.After(a.Ask.Expiration) && no.Created.After(w.since) {
+		if no.ActionUID == a.UID && !no.Approved && !x.forged && no.Hash == a.Hash && no.Approver != a.Agent && x.at < by.began && !no.Created.After(a.Ask.Expiration) && no.Created.After(w.since) {
 			w.fail(invariantAuthorised, "%s had denied %s before the pass that admitted it", no.Approver, a.Name)
 		}
 	}
 }
 
-// wroteEffect looks at one change of a record.
-func (w *sim) wroteEffect(old, next *effect.Record, why string) {
+// observed looks at an admission in observe mode: it spends nothing, and has what it reserved, or nothing.
+func (w *sim) observed(a *flow.Action) {
+	w.happened["observed"]++
+	if len(a.Execution.Approvals) > 0 {
+		w.fail(invariantObserved, "%s spends approvals, and nobody had to be asked", a.Name)
+	}
+	if !a.Reserves() {
+		w.happened["observed without a reservation"]++
+		if a.Execution.Token != "" {
+			w.fail(invariantObserved, "%s has token %s and no attempt", a.Name, a.Execution.Token)
+		}
+		return
+	}
+	s := w.effectOf(a).now().Status
+	if !w.dropped && (s == nil || s.Holder == nil || s.Holder.UID != a.UID || s.Attempt != a.Effect.Attempt || s.Token != a.Execution.Token) {
+		w.fail(invariantObserved, "%s has attempt %d and token %s, which it did not reserve", a.Name, a.Effect.Attempt, a.Execution.Token)
+	}
+}
+
+// wroteEffect looks at one change of a record, by a pass over that action, "" over the record.
+func (w *sim) wroteEffect(old, next *effect.Record, why, by string) {
 	n := next.Status
+	if why == flow.WhySettle && old != nil && old.Status != nil && n.Attempt == old.Status.Attempt && (old.Status.Holder == nil || old.Status.Holder.UID != by) {
+		w.fail(invariantOthers, "a pass over %s settles attempt %d of %s, which %s holds", by, n.Attempt, next.Key, old.Status.HolderName())
+	}
 	if old == nil {
 		if n.State != effect.Reserved && n.State != effect.Executing && n.Cause != effect.StatusMissing || n.Attempt != 1 && n.Cause != effect.StatusMissing {
 			w.fail(invariantAPI, "a record is created %s, attempt %d", n.State, n.Attempt)

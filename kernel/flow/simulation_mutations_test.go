@@ -111,7 +111,7 @@ func mutations() map[string]*mutation {
 		},
 		"a renewal overwrites": {
 			often:     "a proposal",
-			caught:    []string{invariantAfterFailed},
+			caught:    []string{invariantAfterFailed, invariantFailed},
 			unguarded: map[string]bool{flow.WhyRenew: true},
 		},
 		"an ambiguous attempt is renewed": {
@@ -155,6 +155,46 @@ func mutations() map[string]*mutation {
 					if s.Action.Ask != nil {
 						s.Answers.Answers[i].Created = s.Action.Ask.Requested
 					}
+				}
+			},
+		},
+		"authority is not asked": {
+			caught: []string{invariantAuthorised},
+			shown:  func(_ *sim, s *flow.Snapshot) { s.World.Required = false },
+		},
+		"the right to approve is not asked for again": {
+			caught: []string{invariantAuthorised},
+			shown: func(_ *sim, s *flow.Snapshot) {
+				s.Answers.Answers = slices.Clone(s.Answers.Answers)
+				for i := range s.Answers.Answers {
+					s.Answers.Answers[i].Entitlement = approval.Entitled
+				}
+			},
+		},
+		"an observed admission is not marked": {
+			caught: []string{invariantObserved, invariantOneAdmission},
+			answered: func(_ *sim, _ flow.Snapshot, step flow.Step) flow.Step {
+				if write, ok := step.(flow.WriteAction); ok && write.Why == flow.WhyAdmit {
+					write.Status.WouldHave = nil
+					return write
+				}
+				return step
+			},
+		},
+		"an observed action settles the record of another's attempt": {
+			often:  "a proposal",
+			caught: []string{invariantOthers},
+			shown: func(_ *sim, s *flow.Snapshot) {
+				if admitted(s) && s.Action.WouldHave != nil && !s.Action.Reserves() && recorded(s) && s.Effect.Status.State == effect.Executing {
+					a, e, status, holder := *s.Action.Action, *s.Action.Effect, *s.Effect.Status, effect.Holder{}
+					e.Attempt = status.Attempt
+					if status.Holder != nil {
+						holder = *status.Holder
+					}
+					holder.UID = a.UID
+					status.Holder, a.Effect = &holder, &e
+					record := *s.Effect.Record
+					record.Status, s.Action.Action, s.Effect.Record = &status, &a, &record
 				}
 			},
 		},
@@ -204,7 +244,7 @@ func mutations() map[string]*mutation {
 					return step
 				}
 				s.Chain.Found, s.Lock.Presence = nil, flow.Fresh
-				if own, ok := flow.Next(s).(flow.Append); ok {
+				if own, ok := flow.Next(s).(flow.Append); ok && own.Document.Result != decision.Observed {
 					write.Status.State = map[decision.Result]flow.State{decision.Committed: flow.Committed, decision.Failed: flow.Failed, decision.Ambiguous: flow.Ambiguous}[own.Document.Result]
 				}
 				return write

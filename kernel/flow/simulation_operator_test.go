@@ -2,6 +2,7 @@ package flow_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,6 +25,8 @@ type pass struct {
 	effect  int
 	holder  int
 	others  map[string]int
+	// entitled is what this pass was told of those who approved.
+	entitled map[string]approval.Entitlement
 }
 
 func (w *sim) operate() {
@@ -79,7 +82,7 @@ type subject struct {
 
 // begin starts a pass about a subject, a random one if none is given.
 func (w *sim) begin(about *subject, fresh bool) *pass {
-	p := &pass{fresh: fresh, began: w.step, others: map[string]int{}, action: -1, effect: -1, holder: -1}
+	p := &pass{fresh: fresh, began: w.step, others: map[string]int{}, entitled: map[string]approval.Entitlement{}, action: -1, effect: -1, holder: -1}
 	p.rules = max(0, len(w.rules)-1-w.rng.Intn(2))
 	if about == nil {
 		about = &subject{}
@@ -188,7 +191,11 @@ func (w *sim) world(p *pass) flow.World {
 		if p.fresh || w.percent(30) {
 			p.rules = len(w.rules) - 1
 		}
-		world.Policies = policies()[w.rules[p.rules]].set
+		rule := w.rules[p.rules]
+		world.Policies, world.Observe = policies()[rule.policy].set, rule.observe
+		if rule.grants != nil {
+			world.Required, world.Authority = true, rule.grants.set
+		}
 	}
 	return world
 }
@@ -221,6 +228,20 @@ func (w *sim) read(p *pass, step flow.Read) {
 		w.readHolder(p)
 	case flow.TheAnswers:
 		p.s.Answers = flow.AnswersRead{Presence: flow.Fresh, Answers: seen(w, w.approvals, true, ofApproval(p.s.Action.Action))}
+		for i := range p.s.Answers.Answers {
+			p.s.Answers.Answers[i].Entitlement = p.entitled[p.s.Answers.Answers[i].UID]
+		}
+	case flow.TheEntitlement:
+		for i := range p.s.Answers.Answers {
+			if a := &p.s.Answers.Answers[i]; a.UID == step.Name {
+				a.Entitlement = approval.Entitled
+				if w.unentitled[a.Approver] {
+					w.happened["unentitled"]++
+					a.Entitlement = approval.Unentitled
+				}
+				p.entitled[a.UID] = a.Entitlement
+			}
+		}
 	case flow.TheClaims:
 		p.s.Claims = flow.ClaimsRead{Presence: flow.Fresh, Claims: seen(w, w.claims, true, ofClaim(p.s.Action.Action))}
 	case flow.TheLock:
@@ -386,7 +407,7 @@ func (w *sim) requestAction(p *pass, step flow.WriteAction) (write, func(bool)) 
 	if step.Why == flow.WhyEnd && step.Status.Reason == decision.InProgress && p.s.Effect.Record != nil && p.s.Effect.Status != nil && p.s.Effect.Status.Holder.UID == step.UID {
 		w.fail(invariantItself, "%s holds what it is blocked by", step.Name)
 	}
-	began := p.began
+	by := admitting{p.began, w.rules[p.rules], maps.Clone(p.entitled)}
 	land := func() bool {
 		if object.gone || object.version() != read && !w.mutation.unguarded[step.Why] {
 			return false
@@ -396,7 +417,7 @@ func (w *sim) requestAction(p *pass, step flow.WriteAction) (write, func(bool)) 
 		next.Status = step.Status
 		object.all = append(object.all, &next)
 		w.happened[step.Why]++
-		w.wroteAction(old, &next, step.Why, began)
+		w.wroteAction(old, &next, step.Why, by)
 		return true
 	}
 	answered := func(landed bool) {
@@ -429,7 +450,10 @@ func hasKey(m map[string]int, key string) bool {
 }
 
 func (w *sim) requestEffect(p *pass, step flow.WriteEffect) (write, func(bool)) {
-	read := p.effect
+	read, by := p.effect, ""
+	if p.s.Action.Action != nil {
+		by = p.s.Action.UID
+	}
 	land := func() bool {
 		object := w.effect(step.Name)
 		switch {
@@ -447,7 +471,7 @@ func (w *sim) requestEffect(p *pass, step flow.WriteEffect) (write, func(bool)) 
 		}
 		object.all = append(object.all, next)
 		w.happened[step.Why]++
-		w.wroteEffect(old, next, step.Why)
+		w.wroteEffect(old, next, step.Why, by)
 		return true
 	}
 	answered := func(landed bool) {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/kernel/approval"
+	"ctrlrun.dev/operator/kernel/authority"
+	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
@@ -27,7 +29,7 @@ import (
 //   - a write is answered, or lands unanswered, or lands much later, or never; a pass may end at any point, and several
 //     run at once, so that this is any number of operators, paused for as long as one likes
 //   - two processes of one identity for each action, a rival, approvals that are valid, denied, forged, or one's own
-//   - policies that change, clocks that jump, actions that are deleted, records that lose their status, an admission gap
+//   - policies, grants and modes that change, a right to approve that comes and goes, clocks that jump, actions that are deleted, records that lose their status, an admission gap
 //
 // After every change the invariants are checked, and at the end of a run everything has to come to rest. All is derived
 // from the seed: a run that failed is done again with its trace.
@@ -73,6 +75,7 @@ func TestSimulation(t *testing.T) {
 var mustHappen = []string{
 	"pin", "wait", "claimable", "admit", "end", "finish", "reserve", "renew", "release", "settle", "lost", "late", "resolve", "resolved",
 	"lapse", "append", "judge", "executed", "conflict", "landed late", "deleted", "dropped", "gap", "denied", "admitted by approval", "admitted by claim",
+	"denied by authority", "admitted by authority", "observed", "observed without a reservation", "unentitled",
 }
 
 // explore runs the seeds from 1, on all processors. It gives the run of the smallest seed for which good was false, done
@@ -159,7 +162,9 @@ type sim struct {
 	uids  int
 	clock time.Time
 	since time.Time
-	rules []int // indexes into policies, the last one in force
+	rules []rule // the last one is in force
+	// unentitled are those who may not approve at present.
+	unentitled map[string]bool
 
 	actions     []*versions[flow.Action]
 	effects     []*versions[effect.Record]
@@ -194,10 +199,76 @@ func newSim(seed int64, m *mutation) *sim {
 	w := &sim{
 		seed: seed, rng: rand.New(rand.NewSource(seed)), mutation: m, happened: map[string]int{},
 		clock: start, since: start.Add(-time.Hour),
-		executions: map[string]int{}, admissions: map[string]string{}, deleted: map[string]bool{},
+		executions: map[string]int{}, admissions: map[string]string{}, deleted: map[string]bool{}, unentitled: map[string]bool{},
 	}
-	w.rules = []int{w.rng.Intn(len(policies()))}
+	w.rules = []rule{w.rule()}
 	return w
+}
+
+// rule is what is in force: a policy by its index, who may propose, and whether it is enforced.
+type rule struct {
+	policy  int
+	grants  *granted // nil: nothing is required
+	observe bool
+}
+
+// granted are the agents that a set of grants and delegations lets propose.
+type granted struct {
+	set  *authority.Set
+	lets []string
+}
+
+// grantings are what may be granted: everybody, alice alone, alice by a delegation, the same revoked, nobody.
+var grantings = sync.OnceValue(func() []*granted {
+	parse := func(text string) any {
+		v, err := canonical.Parse([]byte(text))
+		if err != nil {
+			panic(err)
+		}
+		return v
+	}
+	grant := func(text string) authority.Documents {
+		g, findings := authority.NewGrantSource("refunds", "refunds-uid", 1, parse(text))
+		if len(findings) > 0 {
+			panic(fmt.Sprint(findings))
+		}
+		return authority.Documents{MaxDepth: authority.DefaultMaxDepth, Grants: []authority.GrantSource{g}}
+	}
+	handed := grant(`{"subject":{"agent":"lead-bot"},"actions":["stripe.*"],"expirationTime":"2030-01-01T00:00:00Z","delegable":true}`)
+	d, findings := authority.NewDelegationSource("to-alice", "to-alice-uid", noon.Add(-time.Hour), parse(`{"subject":{"agent":"alice-bot"},"actions":["stripe.refund"],"expirationTime":"2030-01-01T00:00:00Z","parentRef":{"kind":"Grant","name":"refunds"},"delegator":{"agent":"lead-bot"}}`))
+	if len(findings) > 0 {
+		panic(fmt.Sprint(findings))
+	}
+	d.Accepted = true
+	handed.Delegations = []authority.DelegationSource{d}
+	cut := handed
+	cut.Revocations = []authority.Revocation{{Name: "to-alice." + erin, DelegationName: "to-alice", DelegationUID: "to-alice-uid", Revoker: erin}}
+	return []*granted{
+		{authority.NewSet(grant(`{"subject":{"agent":"*"},"actions":["stripe.*"]}`)), []string{alice, bob}},
+		{authority.NewSet(grant(`{"subject":{"agent":"alice-bot"},"actions":["stripe.*"]}`)), []string{alice}},
+		{authority.NewSet(handed), []string{alice}},
+		{authority.NewSet(cut), nil},
+		{authority.NewSet(grant(`{"subject":{"agent":"*"},"actions":["stripe.*"],"constraints":{"amount_lte":99}}`)), nil},
+	}
+})
+
+func (w *sim) rule() rule {
+	r := rule{policy: w.rng.Intn(len(policies())), observe: w.percent(10)}
+	if w.percent(25) {
+		r.grants = grantings()[w.rng.Intn(len(grantings()))]
+	}
+	return r
+}
+
+func (r rule) String() string {
+	s := policies()[r.policy].text
+	if r.grants != nil {
+		s += fmt.Sprintf(", granted to %q", r.grants.lets)
+	}
+	if r.observe {
+		s += ", observed"
+	}
+	return s
 }
 
 // say puts a line into the trace.
@@ -261,6 +332,7 @@ var events = []struct {
 	{"a proposal", 40, (*sim).propose},
 	{"time", 60, (*sim).time},
 	{"a policy", 25, (*sim).edit},
+	{"a right", 10, (*sim).entitle},
 	{"a rival", 15, (*sim).rival},
 	{"a resolution", 70, (*sim).resolve},
 	{"a deletion", 20, (*sim).retain},
@@ -363,7 +435,9 @@ func (w *sim) agent(p *process) {
 		w.say("%s of %s starts, acts: %t", p.name, a.Name, p.acted)
 		if p.acted {
 			w.happened["executed"]++
-			w.executions[keyOf(a)]++
+			if a.Reserves() || a.WouldHave == nil { // in observe mode it is executed though it could not have its effect
+				w.executions[keyOf(a)]++
+			}
 		}
 	case a.Execution != nil, w.percent(5):
 		p.dead = true
@@ -460,7 +534,7 @@ func (w *sim) answer() {
 
 func (w *sim) approve(x approval.Answer, forged bool) {
 	x.UID = w.uid("approval")
-	x.Name = x.UID
+	x.Name, x.Entitlement = x.UID, approval.Unchecked
 	w.say("%s answers %s: approved %t, hash %s", x.Approver, x.ActionUID, x.Approved, x.Hash)
 	w.approvals = append(w.approvals, &said[approval.Answer]{of: &x, at: w.step, forged: forged})
 }
@@ -516,8 +590,22 @@ func (w *sim) time() {
 }
 
 func (w *sim) edit() {
-	w.rules = append(w.rules, w.rng.Intn(len(policies())))
-	w.say("the policy is now: %s", policies()[w.rules[len(w.rules)-1]].text)
+	r := w.rule()
+	switch last := w.rules[len(w.rules)-1]; {
+	case w.percent(30): // the policy stays, and what is beside it changes
+		r.policy = last.policy
+	case w.percent(30):
+		r.grants, r.observe = last.grants, last.observe
+	}
+	w.rules = append(w.rules, r)
+	w.say("the policy is now: %s", r)
+}
+
+// entitle takes somebody's right to approve, or gives it back.
+func (w *sim) entitle() {
+	who := []string{carol, dave}[w.rng.Intn(2)]
+	w.unentitled[who] = !w.unentitled[who]
+	w.say("%s may approve: %t", who, !w.unentitled[who])
 }
 
 // retain deletes a finished action whose time is over, its statements first.
