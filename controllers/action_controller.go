@@ -50,7 +50,12 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		Watches(&v1alpha1.Settings{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		Watches(&v1alpha1.Grant{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		// A Delegation counts from when its status says so.
-		Watches(&v1alpha1.Delegation{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
+		Watches(&v1alpha1.Delegation{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			before, now := e.ObjectOld.(*v1alpha1.Delegation).Status.Conditions, e.ObjectNew.(*v1alpha1.Delegation).Status.Conditions
+			_, did := accepted(before)
+			_, does := accepted(now)
+			return did != does
+		}})).
 		Watches(&v1alpha1.Revocation{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(ledgerTurns)).
 		// Its environment is part of every hash, and its end ends everything.

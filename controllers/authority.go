@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -78,6 +79,40 @@ func (c *authorityCache) of(namespace string) *namespaceAuthority {
 		c.sets[namespace] = n
 	}
 	return n
+}
+
+// fresh is what the apiserver holds now.
+func fresh(ctx context.Context, reader client.Reader, namespace string, since time.Time) (*authority.Set, error) {
+	grants, delegations, revocations, settings := &v1alpha1.GrantList{}, &v1alpha1.DelegationList{}, &v1alpha1.RevocationList{}, &v1alpha1.Settings{}
+	for _, list := range []client.ObjectList{grants, delegations, revocations} {
+		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return nil, fmt.Errorf("read authority: %w", err)
+		}
+	}
+	if err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read settings: %w", err)
+	}
+	documents := authority.Documents{MaxDepth: maxDepth(settings)}
+	for i := range grants.Items {
+		if o := &grants.Items[i]; inForce(o) {
+			g, _ := records.Grant(o)
+			documents.Grants = append(documents.Grants, g)
+		}
+	}
+	for i := range delegations.Items {
+		documents.Delegations = append(documents.Delegations, records.Delegation(&delegations.Items[i], since))
+	}
+	for i := range revocations.Items {
+		documents.Revocations = append(documents.Revocations, records.Revocation(&revocations.Items[i]))
+	}
+	return authority.NewSet(documents), nil
+}
+
+// forget drops what was a namespace's.
+func (c *authorityCache) forget(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sets, namespace)
 }
 
 // set is what the cache holds now. A delegation counts only if it was made after since: a status of before may be forged. A
@@ -201,6 +236,7 @@ func (r *grantReconciler) setup(mgr ctrl.Manager, options controller.Options) er
 // delegationReconciler judges each Delegation once, and says when it is revoked.
 type delegationReconciler struct {
 	client client.Client
+	reader client.Reader
 	clock  Clock
 	worlds *worlds
 }
@@ -214,13 +250,29 @@ func (r *delegationReconciler) Reconcile(ctx context.Context, request ctrl.Reque
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if given, _ := accepted(o.Status.Conditions); given {
-		return ctrl.Result{}, r.revoked(ctx, o)
+		if err := r.revoked(ctx, o); err != nil {
+			return ctrl.Result{}, err
+		}
+		return r.sweep(ctx, o)
 	}
 	return r.worlds.stated(ctx, o.Namespace, func(world flow.World, open *openChain) error { return r.judge(ctx, o, world, open) })
 }
 
 // judge puts the verdict on record, and then into the status as the receipt says it.
 func (r *delegationReconciler) judge(ctx context.Context, o *v1alpha1.Delegation, world flow.World, open *openChain) error {
+	s := flow.Snapshot{Now: r.clock.Now(), World: world}
+	j := flow.JudgeDelegation(s, records.Delegation(o, world.AdmissionSince))
+	if !j.Accepted() {
+		// A refusal is for good, so it is never given on what caches say: those of Grant, Delegation and Settings are of different
+		// times, and what was made together comes one after the other.
+		var err error
+		if s.World.Authority, err = fresh(ctx, r.reader, o.Namespace, world.AdmissionSince); err != nil {
+			return err
+		}
+		if j = flow.JudgeDelegation(s, records.Delegation(o, world.AdmissionSince)); j.Waits {
+			return errAgain
+		}
+	}
 	next := o.DeepCopy()
 	if next.Status.FirstSeq == nil {
 		// The receipt that comes is after this seq. If we die after writing either, the next pass finds it from here.
@@ -229,10 +281,7 @@ func (r *delegationReconciler) judge(ctx context.Context, o *v1alpha1.Delegation
 			return err
 		}
 	}
-	s := flow.Snapshot{Now: r.clock.Now(), World: world}
-	d := records.Delegation(next, world.AdmissionSince)
-	j := flow.JudgeDelegation(s, d)
-	link, document, err := r.worlds.appendEvent(ctx, open, flow.DelegationDocument(s, d, j), *next.Status.FirstSeq, always)
+	link, document, err := r.worlds.appendEvent(ctx, open, flow.DelegationDocument(s, records.Delegation(o, world.AdmissionSince), j), world.Floor(*next.Status.FirstSeq, o.CreationTimestamp.Time), always)
 	if err != nil {
 		return err
 	}
@@ -257,8 +306,11 @@ func (r *delegationReconciler) revoked(ctx context.Context, o *v1alpha1.Delegati
 	if meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.RevokedCondition) {
 		return nil
 	}
+	if _, yes := accepted(o.Status.Conditions); !yes {
+		return nil
+	}
 	list := &v1alpha1.RevocationList{}
-	if err := r.client.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+	if err := r.client.List(ctx, list, client.InNamespace(o.Namespace), client.UnsafeDisableDeepCopy); err != nil { // read, never written
 		return fmt.Errorf("read revocations: %w", err)
 	}
 	for i := range list.Items {
@@ -269,6 +321,42 @@ func (r *delegationReconciler) revoked(ctx context.Context, o *v1alpha1.Delegati
 		}
 	}
 	return nil
+}
+
+// sweep deletes, after a while, a delegation that grants nothing for good and that no other hangs below: it was refused or
+// revoked, or it has ended. Its receipts stay.
+func (r *delegationReconciler) sweep(ctx context.Context, o *v1alpha1.Delegation) (ctrl.Result, error) {
+	var over time.Time
+	a, revoked := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition), meta.FindStatusCondition(o.Status.Conditions, v1alpha1.RevokedCondition)
+	switch {
+	case a != nil && a.Status == metav1.ConditionFalse:
+		over = a.LastTransitionTime.Time
+	case revoked != nil && revoked.Status == metav1.ConditionTrue:
+		over = revoked.LastTransitionTime.Time
+	case o.Spec.ExpirationTime != nil:
+		over = o.Spec.ExpirationTime.Time
+	default:
+		return ctrl.Result{}, nil
+	}
+	settings := &v1alpha1.Settings{}
+	if err := r.client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	}
+	ttl := limits(settings).FinishedTTL
+	if wait := over.Add(ttl).Sub(r.clock.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: min(wait+time.Second, ttl+time.Second)}, nil
+	}
+	list := &v1alpha1.DelegationList{}
+	if err := r.client.List(ctx, list, client.InNamespace(o.Namespace), client.UnsafeDisableDeepCopy); err != nil { // read, never written
+		return ctrl.Result{}, fmt.Errorf("read delegations: %w", err)
+	}
+	for i := range list.Items {
+		if p := list.Items[i].Spec.ParentRef; p.Kind == v1alpha1.ParentDelegation && p.Name == o.Name {
+			return ctrl.Result{RequeueAfter: max(ttl, time.Minute)}, nil
+		}
+	}
+	uid := o.UID
+	return ctrl.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, o, client.Preconditions{UID: &uid}))
 }
 
 func (r *delegationReconciler) setup(mgr ctrl.Manager, options controller.Options, all <-chan event.GenericEvent) error {
@@ -318,9 +406,32 @@ func (r *revocationReconciler) Reconcile(ctx context.Context, request ctrl.Reque
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if given, _ := accepted(o.Status.Conditions); given {
-		return ctrl.Result{}, nil
+		return r.sweep(ctx, o)
 	}
 	return r.worlds.stated(ctx, o.Namespace, func(world flow.World, open *openChain) error { return r.judge(ctx, o, world, open) })
+}
+
+// sweep deletes, after a while, a Revocation of a delegation that is gone.
+func (r *revocationReconciler) sweep(ctx context.Context, o *v1alpha1.Revocation) (ctrl.Result, error) {
+	settings := &v1alpha1.Settings{}
+	if err := r.client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, err
+	}
+	ttl := limits(settings).FinishedTTL
+	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition)
+	if wait := c.LastTransitionTime.Add(ttl).Sub(r.clock.Now()); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait + time.Second}, nil
+	}
+	d := &v1alpha1.Delegation{}
+	err := r.reader.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.DelegationRef.Name}, d)
+	switch {
+	case err == nil && d.UID == o.Spec.DelegationRef.UID:
+		return ctrl.Result{RequeueAfter: max(ttl, time.Minute)}, nil
+	case client.IgnoreNotFound(err) != nil:
+		return ctrl.Result{}, fmt.Errorf("read delegation: %w", err)
+	}
+	uid := o.UID
+	return ctrl.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, o, client.Preconditions{UID: &uid}))
 }
 
 func (r *revocationReconciler) judge(ctx context.Context, o *v1alpha1.Revocation, world flow.World, open *openChain) error {
@@ -339,13 +450,13 @@ func (r *revocationReconciler) judge(ctx context.Context, o *v1alpha1.Revocation
 	case err != nil:
 		return fmt.Errorf("read delegation: %w", err)
 	}
+	if given, _ := accepted(d.Status.Conditions); !given || d.Status.FirstSeq == nil {
+		// The end of a delegation is on record once, by whichever Revocation was first, after its verdict: all of them look from
+		// the same place on. What it cuts is cut already.
+		return errAgain
+	}
 	if next.Status.FirstSeq == nil {
-		// The end of a delegation is on record once, by whichever Revocation was first: where its verdict is, or later.
-		floor := world.VerifiedSeq
-		if d.Status.FirstSeq != nil {
-			floor = *d.Status.FirstSeq
-		}
-		next.Status.FirstSeq = &floor
+		next.Status.FirstSeq = d.Status.FirstSeq
 		if err := r.client.Status().Update(ctx, next); err != nil {
 			return err
 		}
@@ -355,7 +466,7 @@ func (r *revocationReconciler) judge(ctx context.Context, o *v1alpha1.Revocation
 		reason = *o.Spec.Reason
 	}
 	s := flow.Snapshot{Now: r.clock.Now(), World: world}
-	link, document, err := r.worlds.appendEvent(ctx, open, flow.RevocationDocument(s, records.Revocation(o), reason), *next.Status.FirstSeq, always)
+	link, document, err := r.worlds.appendEvent(ctx, open, flow.RevocationDocument(s, records.Revocation(o), reason), world.Floor(*next.Status.FirstSeq, d.CreationTimestamp.Time), always)
 	if err != nil {
 		return err
 	}

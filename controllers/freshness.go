@@ -212,6 +212,16 @@ func (f *freshness) Hold() *flow.Hold {
 	return &flow.Hold{Reason: decision.CachesStale, Since: since, Message: "The operator cannot prove that what it knows of policies, grants, settings and namespaces is what the apiserver holds. Nothing is decided until it can; its log says what differs."}
 }
 
+// Until is when the last proof ends: what rests on it has to be written by then.
+func (f *freshness) Until() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.equal.IsZero() {
+		return f.equal
+	}
+	return f.equal.Add(freshnessTrust)
+}
+
 // Age is how long ago the last equal round began; before the first, how long ago the process did.
 func (f *freshness) Age() time.Duration {
 	f.mu.Lock()

@@ -173,7 +173,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 	keep := newRetention()
 	w := &worlds{
 		cache: mgr.GetCache(), reader: reader, writer: mgr.GetClient(), clock: o.Clock, clusterID: string(kubeSystem.UID),
-		admission: admitted, guards: []guard{skew, fresh}, retain: keep.Add, policies: policies, authority: newAuthorityCache(mgr.GetCache()), chains: map[string]*openChain{},
+		admission: admitted, guards: []guard{skew, fresh}, proved: fresh.Until, retain: keep.Add, policies: policies, authority: newAuthorityCache(mgr.GetCache()), chains: map[string]*openChain{},
 	}
 	checkpoints := newCheckpointer(w)
 	p := &passes{
@@ -241,7 +241,7 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 		(&chainOpener{worlds: w, changed: all.Tell}).setup(mgr, few),
 		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: policies, worlds: w}).setup(mgr, few),
 		(&grantReconciler{client: c, clock: o.Clock}).setup(mgr, one),
-		(&delegationReconciler{client: c, clock: o.Clock, worlds: w}).setup(mgr, few, everyDelegation),
+		(&delegationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, everyDelegation),
 		(&revocationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, everyRevocation),
 		(&settingsReconciler{client: c, clock: o.Clock, retained: all.retained}).setup(mgr, one),
 		(&acceptanceReconciler{client: c, reader: reader, clock: o.Clock, worlds: w, changed: all.Tell}).setup(mgr, one),

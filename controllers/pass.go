@@ -515,7 +515,7 @@ func (r *pass) writeAction(ctx context.Context, step flow.WriteAction) error {
 	return nil
 }
 
-// within bounds a write by the age of what it rests on, the time it waits to be sent included. It rests on the chain too:
+// within bounds a write by the age of what it rests on, caches included, and the time it waits to be sent. It rests on the chain too:
 // where that is shorter than it was, an effect that is not on record may have happened.
 func (r *pass) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	chain := r.open.usable()
@@ -525,10 +525,14 @@ func (r *pass) within(ctx context.Context) (context.Context, context.CancelFunc,
 	if err := chain.Stands(ctx); err != nil {
 		return nil, nil, err
 	}
-	if time.Since(r.began) > passLimit {
+	limit := r.began.Add(passLimit)
+	if proved := r.worlds.proved(); proved.Before(limit) {
+		limit = proved
+	}
+	if time.Now().After(limit) {
 		return nil, nil, errAgain
 	}
-	bounded, cancel := context.WithDeadline(ctx, r.began.Add(passLimit))
+	bounded, cancel := context.WithDeadline(ctx, limit)
 	return bounded, cancel, nil
 }
 

@@ -41,6 +41,8 @@ type worlds struct {
 	clusterID string
 	admission *admissionGuard
 	guards    []guard
+	// proved is until when what the caches hold is known to be what the apiserver held.
+	proved    func() time.Time
 	retain    func(*v1alpha1.Action)
 	recreate  func(ctx context.Context, key types.NamespacedName, effectKey string) error
 	policies  *policyCache
@@ -87,6 +89,7 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 			w.mu.Lock()
 			delete(w.chains, name)
 			w.mu.Unlock()
+			w.authority.forget(name)
 			return flow.World{}, nil, errNoNamespace
 		}
 		return flow.World{}, nil, fmt.Errorf("read namespace: %w", err)

@@ -83,7 +83,7 @@ type LedgerStatus struct {
 // RuleOnRecord is an object that decides, as the newest receipt about it says.
 type RuleOnRecord struct {
 	// kind: policy or settings.
-	// +kubebuilder:validation:Enum=policy;settings
+	// +kubebuilder:validation:Enum=policy;settings;grant
 	Kind string `json:"kind"`
 	// name of the object.
 	// +kubebuilder:validation:MaxLength=253

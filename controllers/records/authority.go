@@ -37,6 +37,7 @@ func Delegation(o *v1alpha1.Delegation, admissionSince time.Time) authority.Dele
 		return d
 	}
 	d.ParentUID = string(o.Status.ParentUID)
+	d.Revoked = meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.RevokedCondition)
 	switch given := c.Status == metav1.ConditionTrue; {
 	case flow.DelegationStands(given, created, admissionSince):
 		d.Accepted = true

@@ -87,6 +87,8 @@ func (q Question) Judge(a Answer) Refusal {
 		return Mismatch
 	case !a.Created.After(q.AdmissionSince):
 		return MadeWithoutAdmission
+	case a.Refused != "":
+		return Refusal(a.Refused) // what somebody was told stands
 	case a.Approver == "" || q.People.Same(a.Approver, q.Agent) || (q.User != nil && q.People.Same(a.Approver, *q.User)):
 		return SelfApproval
 	case a.Created.After(q.Expiration):

@@ -508,16 +508,24 @@ func TestBreakGlass(t *testing.T) {
 	}{
 		"it may be open for less":      {3599, "BreakGlass", authority.DimensionExpiration},
 		"it is no envelope any longer": {0, "Standard", ""},
+		"it is for others by now":      {3600, "BreakGlass", authority.DimensionSubject},
 	} {
 		w := newWorld(t)
-		content := spec{"subject": spec{"agent": "sre-*"}, "actions": []string{"k8s.**"}, "constraints": spec{"replicas_lte": 10}, "grantType": tc.kind}
+		subject, agent := "sre-*", "sre-9"
+		switch {
+		case tc.want == authority.DimensionSubject:
+			subject = "sre-1"
+		case tc.kind == "Standard":
+			agent = "robot" // a grant itself would let the other propose
+		}
+		content := spec{"subject": spec{"agent": subject}, "actions": []string{"k8s.**"}, "constraints": spec{"replicas_lte": 10}, "grantType": tc.kind}
 		if tc.seconds > 0 {
 			content["maxDurationSeconds"] = tc.seconds
 		} else {
 			content["expirationTime"], content["delegable"] = at(time.Hour), true
 		}
-		w.grant("emergency", content).delegation("open", opening("robot", nil))
-		if r := w.set().Evaluate(proposal("robot", "k8s.scale", spec{"replicas": 3}), t0); r.Passed || r.Ref != delegationRef("open") || r.Reason != decision.AuthorityEscalation || r.Dimension != tc.want {
+		w.grant("emergency", content).delegation("open", opening(agent, nil))
+		if r := w.set().Evaluate(proposal(agent, "k8s.scale", spec{"replicas": 3}), t0); r.Passed || r.Ref != delegationRef("open") || r.Reason != decision.AuthorityEscalation || r.Dimension != tc.want {
 			t.Errorf("%s: %s", name, describe(r))
 		}
 	}

@@ -9,6 +9,8 @@ import (
 type Judgement struct {
 	// Refusal is "" if the delegation is accepted.
 	Refusal Refusal
+	// Waits says that its parent has no verdict yet, so that there is none of it either.
+	Waits bool
 	// Dimension is in what it is wider than its parent; only with Containment.
 	Dimension Dimension
 	// ParentUID is the uid of the parent it was accepted under, to be kept with the verdict.
@@ -21,7 +23,7 @@ type Judgement struct {
 }
 
 // Accepted reports whether the delegation holds.
-func (j Judgement) Accepted() bool { return j.Refusal == "" }
+func (j Judgement) Accepted() bool { return j.Refusal == "" && !j.Waits }
 
 // Judge says whether the delegation holds at its creation. The checks have a fixed order, and the first that fails names the
 // refusal. Whether d itself is in the set makes no difference, as long as it has no verdict.
@@ -37,6 +39,9 @@ func (s *Set) Judge(d DelegationSource, now time.Time) Judgement {
 		return refuse(PrincipalExpired, "the credential of %s has ended, as its delegator.expiresTime says. Make it again with one that holds.", person(content.Delegator))
 	}
 	parent := s.nodes[content.Parent]
+	if parent != nil && parent.inert == NotJudged && parent.ref != (Ref{KindDelegation, d.Name}) {
+		return Judgement{Waits: true, Message: fmt.Sprintf("Delegation %s waits for the verdict on its parent %s.", quoted(d.Name), parent.ref)}
+	}
 	if parent == nil || !parent.usable() {
 		return refuse(UnknownParent, "%s %s. Name a valid Grant or an accepted Delegation of this namespace; kubectl ctrlrun grants shows them.", content.Parent, absent(parent))
 	}
@@ -59,6 +64,11 @@ func (s *Set) Judge(d DelegationSource, now time.Time) Judgement {
 	if dimension, why := uncontained(&parent.grant, &content.Grant); why != "" {
 		j := refuse(Containment, "it is not within %s (%s): %s.", parent.ref, dimension, why)
 		j.Dimension = dimension
+		return j
+	}
+	if why := outsideEnvelope(&content.Grant, parent); why != "" {
+		j := refuse(Containment, "it is not within %s (%s): %s.", parent.ref, DimensionSubject, why)
+		j.Dimension = DimensionSubject
 		return j
 	}
 	if why := tooLong(&d, parent); why != "" {

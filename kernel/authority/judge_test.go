@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/kernel/authority"
+	"ctrlrun.dev/operator/kernel/decision"
 )
 
 // hall is a root and one delegation of it, both delegable.
@@ -42,7 +43,6 @@ func TestJudgeRefusals(t *testing.T) {
 		"the parent is the delegation itself":       {spec: leaf.with(spec{"parentRef": spec{"kind": "Delegation", "name": "new"}}), want: authority.UnknownParent},
 		"the parent is an invalid grant":            {spec: good, change: func(w *world) { w.Grants[0].Problem = "it is" }, want: authority.UnknownParent},
 		"the parent was refused":                    {spec: leaf, change: func(w *world) { w.Delegations[0].Accepted, w.Delegations[0].Refused = false, "Containment" }, want: authority.UnknownParent},
-		"the parent is not judged":                  {spec: leaf, change: func(w *world) { w.Delegations[0].Accepted = false }, want: authority.UnknownParent},
 		"the parent cannot be read":                 {spec: leaf, change: func(w *world) { w.Delegations[0].Problem = "it cannot" }, want: authority.UnknownParent},
 		"unknown before everything below":           {spec: good.with(wide).with(spec{"parentRef": spec{"kind": "Grant", "name": "gone"}, "breakGlass": true, "reason": "x"}), want: authority.UnknownParent},
 		"breakGlass below an ordinary grant":        {spec: good.with(spec{"breakGlass": true, "reason": "x"}), want: authority.BreakGlassMismatch},
@@ -124,6 +124,41 @@ func TestJudgeRefusals(t *testing.T) {
 	}
 }
 
+// What its parent's verdict will be nobody knows, so there is none of the child before.
+func TestJudgeWaitsForTheParent(t *testing.T) {
+	w, content := hall(t, nil)
+	w.Delegations[0].Accepted = false
+	d := w.source("new", below(delegationRef("mid"), "manager", "bot", content))
+	j := w.set().Judge(d, t0)
+	if !j.Waits || j.Accepted() || j.Refusal != "" || j.Message == "" {
+		t.Errorf("%+v", j)
+	}
+	w.Delegations[0].Refused = "MaxDepth"
+	if j := w.set().Judge(d, t0); j.Waits || j.Refusal != authority.UnknownParent {
+		t.Errorf("below a refused parent: %+v", j)
+	}
+	own := w.source("new", below(delegationRef("new"), "manager", "bot", content))
+	w.Delegations = append(w.Delegations, own)
+	if j := w.set().Judge(own, t0); j.Waits || j.Refusal != authority.UnknownParent {
+		t.Errorf("below itself: %+v", j)
+	}
+}
+
+// A delegation whose status tells of a revocation stays revoked where the Revocation is gone.
+func TestRevokedStaysRevoked(t *testing.T) {
+	w := finance(t)
+	agent := proposal("finance-agent", "stripe.refund", spec{"amount": 1})
+	if r := w.set().Evaluate(agent, t0); !r.Passed {
+		t.Fatal(describe(r))
+	}
+	for i := range w.Delegations {
+		w.Delegations[i].Revoked = w.Delegations[i].Name == "dlg-1"
+	}
+	if r := w.set().Evaluate(agent, t0); r.Passed || r.Reason != decision.AuthorityRevoked || !strings.Contains(r.Message, "Revocation that is gone") {
+		t.Error(describe(r))
+	}
+}
+
 // A delegation that is accepted holds at the moment at which it was judged.
 func TestAcceptedHolds(t *testing.T) {
 	w, content := hall(t, nil)
@@ -156,7 +191,7 @@ func TestJudgeBreakGlass(t *testing.T) {
 		"without the constraint":                 {spec{"constraints": nil}, authority.Containment, authority.DimensionConstraints},
 		"for several agents":                     {spec{"subject": spec{"agent": "sre-*"}}, authority.Containment, authority.DimensionSubject},
 		"not contained comes before too long":    {spec{"actions": []string{"**"}, "expirationTime": at(time.Hour)}, authority.Containment, authority.DimensionActions},
-		"for an agent the envelope is not about": {spec{"subject": spec{"agent": "bot"}}, "", ""},
+		"for an agent the envelope is not about": {spec{"subject": spec{"agent": "bot"}}, authority.Containment, authority.DimensionSubject},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := glass(t)

@@ -115,9 +115,9 @@ func (n *node) cause(f fault) string {
 	case !f.missing.IsZero():
 		return fmt.Sprintf("%s, which it goes back to, is not there or does not hold", f.missing)
 	case f.reason == decision.AuthorityRevoked && n.revoked == n:
-		return fmt.Sprintf("it was revoked by %s (Revocation/%s)", quoted(n.by.Revoker), clip(n.by.Name))
+		return "it was revoked by " + n.revoker()
 	case f.reason == decision.AuthorityRevoked:
-		return fmt.Sprintf("%s, which it goes back to, was revoked by %s (Revocation/%s)", n.revoked.ref, quoted(n.by.Revoker), clip(n.by.Name))
+		return fmt.Sprintf("%s, which it goes back to, was revoked by %s", n.revoked.ref, n.revoker())
 	case f.expired != nil:
 		return fmt.Sprintf("%s, which it goes back to, has expired", f.expired.ref)
 	case f.broken && n.dimension == "":
@@ -194,4 +194,12 @@ func (s *Set) nobody(p action.Proposal) Result {
 	}
 	return Result{Reason: decision.NoAuthority, Message: bounded(fmt.Sprintf("Nobody lets %s propose %s. %s %s Ask the owners of the grants for one that covers it; kubectl ctrlrun why shows each of them.",
 		person(p.Principal), quoted(p.Name), why, nothing))}
+}
+
+// revoker is who cut the chain of n.
+func (n *node) revoker() string {
+	if n.by.Name == "" {
+		return "a Revocation that is gone, as its status and a receipt say"
+	}
+	return fmt.Sprintf("%s (Revocation/%s)", quoted(n.by.Revoker), clip(n.by.Name))
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/canonical"
 )
 
@@ -42,6 +43,8 @@ type DelegationSource struct {
 	// ParentUID is the uid of the parent that it was accepted under; "" if the verdict does not say. A delegation that took
 	// the name of a former parent since does not take its children: they may have been cut with the former one.
 	ParentUID string
+	// Revoked says that its status already tells of a revocation. It stays revoked, also where that is gone.
+	Revoked bool
 }
 
 // NewDelegationSource judges the spec of a Delegation as far as its form goes. The findings are those of ParseDelegation.
@@ -221,6 +224,11 @@ func (s *Set) revoke(revocations []Revocation) {
 			n.revoked, n.by = n, r
 		}
 	}
+	for _, n := range s.nodes {
+		if n.revoked == nil && n.delegation != nil && n.delegation.Revoked {
+			n.revoked = n
+		}
+	}
 }
 
 // walk settles n and everything above it that is not settled yet: upwards until the chain ends, then down again, so that each
@@ -310,6 +318,9 @@ func (n *node) step() (Dimension, string) {
 	if dimension, why := uncontained(&n.parent.grant, &n.grant); why != "" {
 		return dimension, why
 	}
+	if why := outsideEnvelope(&n.grant, n.parent); why != "" {
+		return DimensionSubject, why
+	}
 	if why := tooLong(n.delegation, n.parent); why != "" {
 		return DimensionExpiration, why
 	}
@@ -324,6 +335,23 @@ func mismatched(d Delegation, parent *node) string {
 		return "it says breakGlass, and its parent is no grant of type BreakGlass; remove breakGlass, or name a grant that is"
 	case !d.BreakGlass && envelope:
 		return "its parent is a grant of type BreakGlass, and it does not say so; add breakGlass: true and a reason, or name another parent"
+	}
+	return ""
+}
+
+// outsideEnvelope is why what opens an envelope is for somebody the envelope is not for. Whoever holds another grant chooses whom
+// to hand it to; an envelope says itself for whom it may be opened.
+func outsideEnvelope(child *Grant, parent *node) string {
+	if parent.inert != Envelope || child.Subject.Agent == nil {
+		return ""
+	}
+	p := action.Principal{Agent: child.Subject.Agent.String()}
+	if child.Subject.User != nil {
+		user := child.Subject.User.String()
+		p.User = &user
+	}
+	if !parent.grant.Subject.Match(p) {
+		return "the grant may not be opened for " + person(p) + "; name somebody its subject matches"
 	}
 	return ""
 }

@@ -280,7 +280,7 @@ func resolved(s Snapshot, record effect.Record) Step {
 		}
 		id := receipt.Identity{Kind: receipt.KindResolution, SubjectUID: record.UID, Ordinal: record.Status.Attempt}
 		if !s.Chain.answers(id) {
-			return Read{Object: TheChain, Identity: id, Floor: s.World.floor(resolution.QuotedSeq, record.Status.Transition)}
+			return Read{Object: TheChain, Identity: id, Floor: s.World.Floor(resolution.QuotedSeq, record.Status.Transition)}
 		}
 		if s.Chain.Found == nil {
 			return Append{Head: s.Chain.Head, Document: resolutionDocument(s, record)}
@@ -385,7 +385,7 @@ func receiptOfLoss(s Snapshot, record effect.Record) Step {
 	}
 	id := receipt.Identity{Kind: receipt.KindStatusMissing, SubjectUID: record.UID, Ordinal: record.Status.Loss.Ordinal}
 	if !s.Chain.answers(id) {
-		return Read{Object: TheChain, Identity: id, Floor: s.World.floor(record.Status.Loss.Seq, record.Status.Transition)}
+		return Read{Object: TheChain, Identity: id, Floor: s.World.Floor(record.Status.Loss.Seq, record.Status.Transition)}
 	}
 	if s.Chain.Found != nil {
 		return nil

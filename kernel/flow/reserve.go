@@ -134,7 +134,7 @@ func (p *pass) predecessorDone(r *effect.Record) Step {
 	}
 	id := receipt.Identity{Kind: receipt.KindResolution, SubjectUID: r.UID, Ordinal: r.Status.Attempt}
 	if !p.Chain.answers(id) {
-		return Read{Object: TheChain, Identity: id, Floor: p.World.floor(resolution.QuotedSeq, r.Status.Transition)}
+		return Read{Object: TheChain, Identity: id, Floor: p.World.Floor(resolution.QuotedSeq, r.Status.Transition)}
 	}
 	if p.Chain.Found == nil {
 		// Whoever resolved it died before it was on record, or the receipt was lost with the end of a chain. The record says

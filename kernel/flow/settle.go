@@ -282,7 +282,7 @@ func findReceipt(s Snapshot) (*receipt.Document, Step) {
 	if !s.Chain.answers(id) {
 		floor := int64(0)
 		if a.FirstSeq != nil {
-			floor = s.World.floor(*a.FirstSeq, a.Created)
+			floor = s.World.Floor(*a.FirstSeq, a.Created)
 		}
 		return nil, Read{Object: TheChain, Identity: id, Floor: floor}
 	}

@@ -341,9 +341,9 @@ type World struct {
 	Holds       []Hold
 }
 
-// floor is a seq before which a receipt certainly is not. A seq that was noted before a person accepted another head counts
+// Floor is a seq before which a receipt certainly is not. A seq that was noted before a person accepted another head counts
 // receipts that are lost, so it says nothing about those that took their place.
-func (w World) floor(seq int64, noted time.Time) int64 {
+func (w World) Floor(seq int64, noted time.Time) int64 {
 	if !w.AcceptedTime.IsZero() && !noted.After(w.AcceptedTime) {
 		return min(seq, w.Accepted.Seq)
 	}
