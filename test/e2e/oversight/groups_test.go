@@ -52,6 +52,21 @@ var _ = Describe("where some groups are asked", func() {
 		Expect(d.Refused).To(HaveLen(4))
 	})
 
+	It("whoever has joined since answers again, and who has left since counts", func() {
+		s := newScene(`{"stripe.refund": {"effect": "refund:{payment_id}", "decision": "approve", "approvalsRequired": 2, "approverGroups": ["finance"]}}`)
+		before, _ := s.approver("bob", "support")
+		alice, _ := s.approver("alice", "finance")
+		a := s.asked()
+		expectRefused(s.approve(before, a), v1alpha1.ReasonNotEntitled)
+		first := s.approve(alice, a)
+		s.waits(a, "1/2")
+		expectAccepted(first)
+		again := s.answer(testenv.User{Name: "alice"}, a, v1alpha1.Approved, ".2")
+		expectRefused(again, v1alpha1.ReasonNotEntitled)
+		second := s.answer(testenv.User{Name: "bob", Groups: []string{"finance"}}, a, v1alpha1.Approved, ".2")
+		s.executed(a, first, second)
+	})
+
 	It("those that were asked are asked until the end, whatever the policy says later", func() {
 		s := newScene(finance)
 		bob, _ := s.approver("bob", "support")
