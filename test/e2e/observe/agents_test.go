@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	sdk "ctrlrun.dev/operator/client"
@@ -108,13 +109,19 @@ var _ = Describe("kubectl ctrlrun, where nothing is enforced,", func() {
 		name := unique("txn")
 		r := s.run(s.agent, "run", "stripe.refund", "payment_id="+name, "amount:=9000", "--", "true")
 		Expect(r.code).To(Equal(0), r.stderr)
-		Expect(r.stderr).To(ContainSubstring("Observe mode: nothing is enforced"), "an agent may not read Settings, and the Action says so")
+		Expect(r.stderr).To(HavePrefix(banner(s)))
+		Expect(r.stderr).To(ContainSubstring("Observe mode: nothing is enforced"), "the Action says so too")
 		r = s.run(s.agent, "run", "stripe.refund", "payment_id="+name, "amount:=1", "--", "true")
 		Expect(r.code).To(Equal(0), "a duplicate runs: %s", r.stderr)
 		r = s.run(s.agent, "run", "stripe.refund", "payment_id="+unique("txn"), "amount:=1", "--not-executed-exit", "75", "--", "sh", "-c", "exit 75")
 		Expect(r.code).To(Equal(7), r.stderr)
 		r = s.run(s.agent, "run", "stripe.refund", "payment_id="+unique("txn"), "amount:=1", "--", "false")
 		Expect(r.code).To(Equal(6), r.stderr)
+		effects := &v1alpha1.EffectList{}
+		Expect(env.Admin().List(ctx, effects, kube.InNamespace(s.ns), kube.MatchingFields{"status.state": "Ambiguous"})).To(Succeed())
+		Expect(effects.Items).To(HaveLen(1))
+		resolved := s.run(s.resolver, "resolve", effects.Items[0].Name, "--committed", "--reason", "the provider says so", "--yes")
+		Expect(resolved.code).To(Equal(0), resolved.stderr)
 		s.ran(refund(unique("txn"), asked), v1alpha1.OutcomeCommitted)
 
 		r = s.run(s.viewer, "stats", "-o", "json")

@@ -250,12 +250,21 @@ func (s *session) ambiguousReceipt(ctx context.Context, effect *v1alpha1.Effect)
 func sayingAmbiguous(receipts []v1alpha1.Receipt, status v1alpha1.EffectStatus) *v1alpha1.Receipt {
 	for i := range slices.Backward(receipts) {
 		spec := receipts[i].Spec
-		ambiguous := spec.Kind == receipt.KindStatusMissing || spec.Kind == receipt.KindAction && spec.Result == string(decision.Ambiguous)
+		ambiguous := spec.Kind == receipt.KindStatusMissing || spec.Kind == receipt.KindAction && endedAmbiguous(&receipts[i])
 		if ambiguous && spec.Attempt == status.Attempt && (status.Loss == nil || spec.Seq > status.Loss.Seq) {
 			return &receipts[i]
 		}
 	}
 	return nil
+}
+
+// endedAmbiguous reports whether an action ended so. Of an observed one only its document says how it ended.
+func endedAmbiguous(r *v1alpha1.Receipt) bool {
+	if r.Spec.Result != string(decision.Observed) {
+		return r.Spec.Result == string(decision.Ambiguous)
+	}
+	document, err := receipt.Parse(entryOf(r))
+	return err == nil && document.Ended() == decision.Ambiguous
 }
 
 // statedWord is what a resolver states, for people.
