@@ -169,6 +169,16 @@ func Scenarios() []Scenario {
 			Actions: refunds(2), Policies: []Policy{deny().observed(), allow()}, Ticks: lapse, Executor: true, Passes: 2, Stale: 1, Short: true,
 		},
 		{
+			Name: "observed retention", About: "what was observed without its effect is deleted, while another action has the effect",
+			Actions: refunds(2), Policies: []Policy{allow(), allow().observed()}, Ticks: []time.Duration{leaseOver, leaseOver}, Retention: 5 * time.Minute,
+			NotExecuted: true, Passes: 2, Stale: 1, Short: true, States: 100000,
+		},
+		{
+			Name: "observed loss", About: "a record loses its status while it is observed, and after that",
+			Actions: refunds(2), Policies: []Policy{allow().observed(), allow()}, Drops: 1,
+			NotExecuted: true, Resolutions: []Resolution{{}}, Passes: 2, Stale: 1, Short: true, States: 100000,
+		},
+		{
 			Name: "executor", About: "the operator executes, with two workers",
 			Actions: refunds(2), Policies: []Policy{allow()}, Ticks: lapse, Executor: true, Passes: 2, Stale: 3, Short: true,
 		},

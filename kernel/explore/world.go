@@ -22,7 +22,7 @@ func (x *explorer) lands(s *state, st *step) bool {
 		}
 		return s.effects[st.target-1] == st.guard
 	case lapses:
-		return s.outcomes[st.target-1] == 0
+		return s.outcomes[st.target-1] <= 0 // the name of one that was deleted is free
 	case appends:
 		return s.chain == st.guard || x.Unguarded["append"]
 	case judges:
