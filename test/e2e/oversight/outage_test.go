@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -21,6 +22,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers"
+	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/test/testenv"
 )
 
@@ -241,4 +243,30 @@ var _ = Describe("an operator that dies between asking who may approve and admit
 		Entry("before it hears of the admission", admit, true, false),
 		Entry("before it hears of the admission, and the right is taken away", admit, true, true),
 	)
+
+	It("leaves a reservation that ends while somebody else is asked: nothing is executed under it", func() {
+		withoutOperator()
+		s := setScene(one)
+		arm, died := dies(reserve, true)
+		alice, right := s.approver("alice")
+		bob, _ := s.approver("bob")
+		s.inForce()
+		a := s.asked()
+		s.approve(alice, a)
+		a = s.reaches(a, v1alpha1.ActionClaimable)
+		arm()
+		s.claim(a)
+		Eventually(died).Should(BeClosed())
+		right.revoke()
+		operator = startOperator(controllers.Options{})
+		a = s.waits(a, "0/1")
+		clock.Advance(time.Duration(a.Spec.LeaseDurationSeconds)*time.Second + time.Second)
+		s.approve(bob, a)
+		s.claim(s.reaches(a, v1alpha1.ActionClaimable))
+		a = s.reaches(a, v1alpha1.ActionBlocked)
+		Expect(a.Status.Reason).To(Equal(string(decision.NotAdmitted)))
+		Eventually(func() v1alpha1.EffectState { return s.effect(a).Status.State }).Should(Equal(v1alpha1.EffectFailed), "its key is free again")
+		Expect(s.effect(a).Status.StartedAttempts).To(BeZero())
+		s.chainHolds()
+	})
 })
