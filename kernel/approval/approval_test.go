@@ -39,7 +39,13 @@ func (b *answerBuilder) At(t time.Time) *answerBuilder        { b.a.Created = t;
 func (b *answerBuilder) After(d time.Duration) *answerBuilder { return b.At(noon.Add(d)) }
 func (b *answerBuilder) No() *answerBuilder                   { b.a.Approved = false; return b }
 func (b *answerBuilder) Accepted() *answerBuilder             { b.a.Accepted = true; return b }
+func (b *answerBuilder) Refused(word string) *answerBuilder   { b.a.Refused = word; return b }
+func (b *answerBuilder) In(groups ...string) *answerBuilder   { b.a.Groups = groups; return b }
 func (b *answerBuilder) Obj() approval.Answer                 { return b.a }
+
+func asks(groups ...[]string) func(*approval.Question) {
+	return func(q *approval.Question) { q.Groups = groups }
+}
 
 func TestJudge(t *testing.T) {
 	since, until := question().AdmissionSince, question().Expiration
@@ -72,6 +78,11 @@ func TestJudge(t *testing.T) {
 		"everything wrong: it is not this":   {answer: anAnswer("alice").Hash("sha256:2").At(since).Obj(), want: approval.Mismatch},
 		"self, and nobody vouched for it":    {answer: anAnswer("alice").At(since).Obj(), want: approval.MadeWithoutAdmission},
 		"self, and too late":                 {answer: anAnswer("alice").At(until.Add(1)).Obj(), want: approval.SelfApproval},
+		"was told that it does not count":    {answer: anAnswer("carol").Refused("NotRequired").Obj(), want: approval.NotRequired},
+		"in a group of each list":            {answer: anAnswer("carol").In("board", "audit").Obj(), change: asks([]string{"finance", "audit"}, []string{"board"})},
+		"in a group of one list":             {answer: anAnswer("carol").In("audit").Obj(), change: asks([]string{"finance", "audit"}, []string{"board"}), want: approval.NotEntitled},
+		"in no group, says no":               {answer: anAnswer("carol").No().Obj(), change: asks([]string{"finance"}), want: approval.NotEntitled},
+		"in a group that begins the same":    {answer: anAnswer("carol").In("finance-interns").Obj(), change: asks([]string{"finance"}), want: approval.NotEntitled},
 		"names are compared, not normalised": {answer: anAnswer("Alice").Obj()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,6 +122,10 @@ func TestCount(t *testing.T) {
 		"one person's answer that does not count does not use it up": {
 			required: 1, answers: []approval.Answer{anAnswer("carol").UID("wrong").Hash("sha256:2").Obj(), anAnswer("carol").After(2 * time.Minute).Obj()},
 			sufficient: true, approved: []string{"carol-uid"}, refusals: map[string]approval.Refusal{"carol-uid": "", "wrong": approval.Mismatch},
+		},
+		"what was refused is not taken later, and said again it is": {
+			required: 1, answers: []approval.Answer{anAnswer("carol").UID("told").Refused("NotRequired").Obj(), anAnswer("carol").After(2 * time.Minute).Obj()},
+			sufficient: true, approved: []string{"carol-uid"}, refusals: map[string]approval.Refusal{"carol-uid": "", "told": approval.NotRequired},
 		},
 		"two of two, the oldest first": {
 			required: 2, answers: []approval.Answer{anAnswer("dave").After(3 * time.Minute).Obj(), anAnswer("carol").Obj()},

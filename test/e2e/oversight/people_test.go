@@ -40,10 +40,13 @@ var _ = Describe("where two of three people are required", func() {
 		second := s.approve(others[0], a)
 		s.reaches(a, v1alpha1.ActionClaimable)
 		expectAccepted(second)
+		expectRefused(s.approve(others[1], a), v1alpha1.ReasonNotRequired)
 		right.revoke()
 		s.claim(a)
 		a = s.waits(a, "1/2", "Not counted: alice")
-		s.executed(a, second, s.approve(others[1], a))
+
+		By("saying it again: who was told that it is not required is not taken by their word later")
+		s.executed(a, second, s.answer(others[1], a, v1alpha1.Approved, ".2"))
 	})
 
 	It("a policy that requires them meanwhile asks for the second", func() {
