@@ -317,7 +317,11 @@ func (r *delegationReconciler) revoked(ctx context.Context, o *v1alpha1.Delegati
 		if c := &list.Items[i]; c.Spec.DelegationRef.Name == o.Name && c.Spec.DelegationRef.UID == o.UID {
 			next := o.DeepCopy()
 			records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.RevokedCondition, true, "Revoked", fmt.Sprintf("%s revoked it (Revocation %s). It and everything below it grant nothing.", c.Spec.Revoker, c.Name))
-			return client.IgnoreNotFound(r.client.Status().Update(ctx, next))
+			err := r.client.Status().Update(ctx, next)
+			if apierrors.IsConflict(err) {
+				return nil // a later version comes, and is looked at
+			}
+			return client.IgnoreNotFound(err)
 		}
 	}
 	return nil
@@ -352,7 +356,7 @@ func (r *delegationReconciler) sweep(ctx context.Context, o *v1alpha1.Delegation
 	}
 	for i := range list.Items {
 		if p := list.Items[i].Spec.ParentRef; p.Kind == v1alpha1.ParentDelegation && p.Name == o.Name {
-			return ctrl.Result{RequeueAfter: max(ttl, time.Minute)}, nil
+			return ctrl.Result{RequeueAfter: max(ttl, 10*time.Second)}, nil
 		}
 	}
 	uid := o.UID
@@ -426,7 +430,7 @@ func (r *revocationReconciler) sweep(ctx context.Context, o *v1alpha1.Revocation
 	err := r.reader.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.DelegationRef.Name}, d)
 	switch {
 	case err == nil && d.UID == o.Spec.DelegationRef.UID:
-		return ctrl.Result{RequeueAfter: max(ttl, time.Minute)}, nil
+		return ctrl.Result{RequeueAfter: max(ttl, 10*time.Second)}, nil
 	case client.IgnoreNotFound(err) != nil:
 		return ctrl.Result{}, fmt.Errorf("read delegation: %w", err)
 	}
