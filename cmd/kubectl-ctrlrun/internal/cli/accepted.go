@@ -84,7 +84,7 @@ func codeOfRefusal(reason string) exit.Code {
 		return exit.Waiting
 	case v1alpha1.ReasonExpired:
 		return exit.Expired
-	case v1alpha1.ReasonSelfApproval, v1alpha1.ReasonSelfResolution, v1alpha1.ReasonNotTheAgent:
+	case v1alpha1.ReasonSelfApproval, v1alpha1.ReasonSelfResolution, v1alpha1.ReasonNotTheAgent, v1alpha1.ReasonNotEntitled:
 		return exit.Refused
 	}
 	return exit.Failure

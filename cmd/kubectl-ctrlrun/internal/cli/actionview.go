@@ -51,6 +51,9 @@ func actionRows(t fields, action *v1alpha1.Action, ruleText string) {
 	t.row("Rule", strings.TrimSuffix(ruleOf(action)+"\n"+ruleText, "\n"))
 	if approval := action.Status.Approval; approval != nil {
 		t.row("Votes", votes(action))
+		if groups := action.Status.Approval.ApproverGroups; len(groups) > 0 {
+			t.row("Approvers", "people of "+strings.Join(groups, ", "))
+		}
 		t.row("Asked", ago(approval.RequestTime)+" ago")
 		if action.Status.State == v1alpha1.ActionAwaitingApproval {
 			t.row("Expires", until(approval.ExpirationTime.Time))
