@@ -64,7 +64,7 @@ func run(w io.Writer, scenarios []explore.Scenario, options explore.Options, par
 		bound = options.States
 		todo  = make(chan explore.Scenario)
 	)
-	fmt.Fprintf(w, "%-14s %10s %11s %6s  %-9s %10s %10s %8s\n", "SCENARIO", "STATES", "TRANSITIONS", "DEPTH", "", "RECOVERIES", "SNAPSHOTS", "TIME")
+	fmt.Fprintf(w, "%-18s %10s %11s %6s  %-9s %10s %10s %8s\n", "SCENARIO", "STATES", "TRANSITIONS", "DEPTH", "", "RECOVERIES", "SNAPSHOTS", "TIME")
 	for range parallel {
 		wait.Go(func() {
 			for s := range todo {
@@ -106,7 +106,7 @@ func line(w io.Writer, r explore.Result, took time.Duration) {
 	if r.Exhausted {
 		how = "exhausted"
 	}
-	fmt.Fprintf(w, "%-14s %10d %11d %6d  %-9s %10d %10d %8s\n", r.Scenario, r.States, r.Transitions, r.Depth, how, r.Recovered, r.Asked, took.Round(time.Second/10))
+	fmt.Fprintf(w, "%-18s %10d %11d %6d  %-9s %10d %10d %8s\n", r.Scenario, r.States, r.Transitions, r.Depth, how, r.Recovered, r.Asked, took.Round(time.Second/10))
 	if r.Violation != nil {
 		fmt.Fprintf(w, "VIOLATION of %s, at event %d:\n%s\n", r.Violation, r.Depth+1, strings.Join(r.Trace, "\n"))
 	}
