@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,7 +55,7 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 			before, now := e.ObjectOld.(*v1alpha1.Delegation).Status.Conditions, e.ObjectNew.(*v1alpha1.Delegation).Status.Conditions
 			_, did := accepted(before)
 			_, does := accepted(now)
-			return did != does
+			return did != does || !bytes.Equal(e.ObjectOld.(*v1alpha1.Delegation).Spec.Raw, e.ObjectNew.(*v1alpha1.Delegation).Spec.Raw)
 		}})).
 		Watches(&v1alpha1.Revocation{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(ledgerTurns)).

@@ -29,7 +29,7 @@ var invalid = fields{"constraints": fields{"terms_eq": fields{"ratio": 1.5}}}
 
 // envelope is a Grant for emergencies.
 func (s *scene) envelope(changes fields) fields {
-	return s.refunds(fields{"grantType": "BreakGlass", "maxDurationSeconds": 3600, "delegable": nil, "expirationTime": nil}).with(changes)
+	return s.refunds(fields{"grantType": "BreakGlass", "maxDurationSeconds": 3600, "delegable": nil, "expirationTime": nil, "subject": fields{"agent": "system:serviceaccount:" + s.ns + ":*"}}).with(changes)
 }
 
 // opening is a Delegation that opens one.

@@ -332,7 +332,7 @@ var _ = Describe("authority by kubectl ctrlrun", Ordered, func() {
 
 			r = s.run(s.agent, "grants")
 			Expect(r.Code).To(Equal(0), r.Stderr)
-			Expect(r.Stdout).To(MatchRegexp(`Authority: +not visible to you`))
+			Expect(r.Stdout).To(MatchRegexp(`Authority: +Required`))
 			Expect(s.run(s.blind, "grants").Code).To(Equal(9))
 		})
 	})

@@ -8,7 +8,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/test/testenv"
 )
@@ -29,6 +32,20 @@ var _ = Describe("the metrics of the operator", func() {
 		}
 		propose("stripe.refund", "txn_large", 90_000)
 		propose("stripe.wire", "txn_unknown", 1)
+
+		By("executing one where nothing is enforced")
+		observed, observer := scene(ctx)
+		mode := v1alpha1.ModeObserve
+		settings := &v1alpha1.Settings{Spec: v1alpha1.SettingsSpec{Mode: &mode}}
+		settings.Namespace, settings.Name = observed, v1alpha1.SettingsName
+		Expect(env.Admin().Create(ctx, settings)).To(Succeed())
+		Eventually(ctx, func(g Gomega) {
+			g.Expect(env.Admin().Get(ctx, kube.ObjectKeyFromObject(settings), settings)).To(Succeed())
+			g.Expect(meta.IsStatusConditionFalse(settings.Status.Conditions, v1alpha1.EnforcingCondition)).To(BeTrue())
+		}).Should(Succeed())
+		call := proposed(ctx, observed, observer, "stripe.refund", "txn_seen", 90_000)
+		Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
+		Expect(call.Report(ctx, client.Committed())).To(Succeed())
 
 		By("making a namespace again whose chain is known")
 		other, another := scene(ctx)
@@ -52,12 +69,13 @@ var _ = Describe("the metrics of the operator", func() {
 				`ctrlrun_actions_finished_total{decision="allow",reason="reported_unknown",state="Ambiguous"} 1`,
 				`ctrlrun_actions_finished_total{decision="deny",reason="unknown_action",state="Denied"} 1`,
 				`ctrlrun_effects{state="Ambiguous"} 1`,
-				`ctrlrun_effect_transitions_total{state="Committed"} 1`,
+				`ctrlrun_effect_transitions_total{state="Committed"} 2`,
+				`ctrlrun_actions_observed_total{blocked_reason="approval_required",outcome="Committed"} 1`,
 				`ctrlrun_effects_ambiguous_total{cause="ReportedUnknown"} 1`,
 				`ctrlrun_effects_ambiguous_total{cause="LeaseLapsed"} 0`,
-				`ctrlrun_proposal_to_admitted_seconds_count 2`,
-				`ctrlrun_decision_seconds_count 4`,
-				`ctrlrun_receipts_appended_total{kind="action"} 3`,
+				`ctrlrun_proposal_to_admitted_seconds_count 3`,
+				`ctrlrun_decision_seconds_count 5`,
+				`ctrlrun_receipts_appended_total{kind="action"} 4`,
 				fmt.Sprintf(`ctrlrun_namespace_held{namespace=%q,reason="ledger_rolled_back"} 1`, other),
 				`ctrlrun_admission_held 0`,
 				`ctrlrun_receipts_missing_oldest_seconds 0`,
