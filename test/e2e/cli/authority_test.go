@@ -523,10 +523,11 @@ var _ = Describe("authority by kubectl ctrlrun", Ordered, func() {
 			Expect(r.Stdout).To(MatchRegexp(`(?m)^What would happen: +AwaitingApproval`))
 			Expect(s.run(s.view, append(args, "--all")...).Stdout).To(ContainSubstring("Grant/plain"))
 
-			// The agent itself may read neither the Settings nor the namespace, and is told so.
+			// The agent itself may not read the namespace, and is told so; what requires authority it may read.
 			own := s.run(s.agent, "why", "stripe.refund", "payment_id=w", "amount:=700")
 			Expect(own.Code).To(Equal(0), own.Stderr)
-			Expect(own.Stderr).To(ContainSubstring("you may not read the Settings"))
+			Expect(own.Stderr).To(ContainSubstring("you may not read the namespace"))
+			Expect(own.Stderr).NotTo(ContainSubstring("the Settings"))
 		})
 	})
 })
