@@ -12,6 +12,7 @@ import (
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/records"
 )
 
 // effectKey asks the namespace's policies for the key of an Action. It only makes a good name: without the right to read
@@ -23,7 +24,10 @@ func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string
 	}
 	var sources []policy.Source
 	for i := range list.Items {
-		sources = append(sources, PolicySource(&list.Items[i]))
+		if o := &list.Items[i]; records.InForce(o) {
+			source, _ := records.Policy(o)
+			sources = append(sources, source)
+		}
 	}
 	proposal, err := ProposalOf(object, c.environment(ctx))
 	if err != nil {
@@ -36,32 +40,13 @@ func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string
 	return *result.EffectKey, true
 }
 
-// PolicySource is a policy as the operator judges it: what is stored, not what Go types keep of it.
-func PolicySource(p *v1alpha1.ActionPolicy) policy.Source {
-	var actions any
-	if value, err := canonical.Parse(p.Spec.Raw); err == nil {
-		if spec, ok := value.(map[string]any); ok {
-			actions = spec["actions"]
-		}
-	}
-	version := ""
-	if p.Spec.Version != nil {
-		version = *p.Spec.Version
-	}
-	source, _ := policy.NewSource(p.Name, version, p.Generation, actions)
-	return source
-}
-
 // environment of the namespace. Without the right to read it the default is taken: it is not part of a key.
 func (c *Client) environment(ctx context.Context) string {
 	var namespace corev1.Namespace
 	if err := c.kube.Get(ctx, types.NamespacedName{Name: c.namespace}, &namespace); err != nil {
 		return v1alpha1.DefaultEnvironment
 	}
-	if label := namespace.Labels[v1alpha1.EnvironmentLabel]; label != "" {
-		return label
-	}
-	return v1alpha1.DefaultEnvironment
+	return records.Environment(&namespace)
 }
 
 // ProposalOf is the kernel's form of an Action: what is hashed. Once the operator has decided, the resource and the

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/records"
 )
 
 // actionReconciler takes every unfinished Action as far as it goes.

@@ -24,11 +24,11 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/ledger"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 // authorityCache unites the grants, delegations and revocations of a namespace, once for what they are.
@@ -45,9 +45,7 @@ type authorityCache struct {
 type namespaceAuthority struct {
 	mu   sync.Mutex
 	made madeAuthority
-	// read are the documents as they were read last. Most changes are of one object, and reading all again costs more than
-	// uniting them.
-	read map[types.UID]readAuthority
+	read records.Authorities
 }
 
 type madeAuthority struct {
@@ -56,14 +54,6 @@ type madeAuthority struct {
 	depth int
 	since time.Time
 	set   *authority.Set
-}
-
-// readAuthority is a Grant or a Delegation at one version.
-type readAuthority struct {
-	version    string
-	since      time.Time
-	grant      authority.GrantSource
-	delegation authority.DelegationSource
 }
 
 func newAuthorityCache(cache client.Reader) *authorityCache {
@@ -83,29 +73,11 @@ func (c *authorityCache) of(namespace string) *namespaceAuthority {
 
 // fresh is what the apiserver holds now.
 func fresh(ctx context.Context, reader client.Reader, namespace string, since time.Time) (*authority.Set, error) {
-	grants, delegations, revocations, settings := &v1alpha1.GrantList{}, &v1alpha1.DelegationList{}, &v1alpha1.RevocationList{}, &v1alpha1.Settings{}
-	for _, list := range []client.ObjectList{grants, delegations, revocations} {
-		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return nil, fmt.Errorf("read authority: %w", err)
-		}
-	}
+	settings := &v1alpha1.Settings{}
 	if err := reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read settings: %w", err)
 	}
-	documents := authority.Documents{MaxDepth: maxDepth(settings)}
-	for i := range grants.Items {
-		if o := &grants.Items[i]; inForce(o) {
-			g, _ := records.Grant(o)
-			documents.Grants = append(documents.Grants, g)
-		}
-	}
-	for i := range delegations.Items {
-		documents.Delegations = append(documents.Delegations, records.Delegation(&delegations.Items[i], since))
-	}
-	for i := range revocations.Items {
-		documents.Revocations = append(documents.Revocations, records.Revocation(&revocations.Items[i]))
-	}
-	return authority.NewSet(documents), nil
+	return newAuthorityCache(reader).set(ctx, namespace, records.Settings(settings).MaxDepth, since)
 }
 
 // forget drops what was a namespace's.
@@ -115,8 +87,7 @@ func (c *authorityCache) forget(namespace string) {
 	delete(c.sets, namespace)
 }
 
-// set is what the cache holds now. A delegation counts only if it was made after since: a status of before may be forged. A
-// revocation counts whenever it was made, and before its verdict: it can only take away.
+// set is what the cache holds now. A delegation counts only if it was made after since: a status of before may be forged.
 func (c *authorityCache) set(ctx context.Context, namespace string, depth int, since time.Time) (*authority.Set, error) {
 	grants, delegations, revocations := &v1alpha1.GrantList{}, &v1alpha1.DelegationList{}, &v1alpha1.RevocationList{}
 	for _, list := range []client.ObjectList{grants, delegations, revocations} {
@@ -146,33 +117,8 @@ func (c *authorityCache) set(ctx context.Context, namespace string, depth int, s
 	if known := n.made; known.set != nil && known.of == made.of && known.count == made.count && known.depth == depth && known.since.Equal(since) {
 		return known.set, nil
 	}
-	documents := authority.Documents{MaxDepth: depth}
-	now := make(map[types.UID]readAuthority, len(grants.Items)+len(delegations.Items))
-	for i := range grants.Items {
-		if o := &grants.Items[i]; inForce(o) {
-			r, ok := n.read[o.UID]
-			if !ok || r.version != o.ResourceVersion {
-				r = readAuthority{version: o.ResourceVersion}
-				r.grant, _ = records.Grant(o)
-			}
-			now[o.UID] = r
-			documents.Grants = append(documents.Grants, r.grant)
-		}
-	}
-	for i := range delegations.Items {
-		o := &delegations.Items[i]
-		r, ok := n.read[o.UID]
-		if !ok || r.version != o.ResourceVersion || !r.since.Equal(since) {
-			r = readAuthority{version: o.ResourceVersion, since: since, delegation: records.Delegation(o, since)}
-		}
-		now[o.UID] = r
-		documents.Delegations = append(documents.Delegations, r.delegation)
-	}
-	for i := range revocations.Items {
-		documents.Revocations = append(documents.Revocations, records.Revocation(&revocations.Items[i]))
-	}
-	made.set = authority.NewSet(documents)
-	n.made, n.read = made, now
+	made.set = authority.NewSet(n.read.Documents(grants.Items, delegations.Items, revocations.Items, depth, since))
+	n.made = made
 	return made.set, nil
 }
 
@@ -327,68 +273,44 @@ func (r *delegationReconciler) revoked(ctx context.Context, o *v1alpha1.Delegati
 	return nil
 }
 
-// sweep deletes, after a while, a delegation that grants nothing for good and that no other hangs below: it was refused or
-// revoked, or it has ended. Its receipts stay.
+// sweep deletes, after a while, a delegation that grants nothing for good and that no other hangs below. Its receipts stay.
 func (r *delegationReconciler) sweep(ctx context.Context, o *v1alpha1.Delegation) (ctrl.Result, error) {
-	var over time.Time
-	a, revoked := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition), meta.FindStatusCondition(o.Status.Conditions, v1alpha1.RevokedCondition)
-	switch {
-	case a != nil && a.Status == metav1.ConditionFalse:
-		over = a.LastTransitionTime.Time
-	case revoked != nil && revoked.Status == metav1.ConditionTrue:
-		over = revoked.LastTransitionTime.Time
-	case o.Spec.ExpirationTime != nil:
-		over = o.Spec.ExpirationTime.Time
-	default:
+	since := func(kind string, status metav1.ConditionStatus) *time.Time {
+		if c := meta.FindStatusCondition(o.Status.Conditions, kind); c != nil && c.Status == status {
+			return &c.LastTransitionTime.Time
+		}
+		return nil
+	}
+	d := records.Delegation(o, time.Time{})
+	over, ends := flow.DelegationOver(since(v1alpha1.AcceptedCondition, metav1.ConditionFalse), since(v1alpha1.RevokedCondition, metav1.ConditionTrue), d.Delegation.Expiration)
+	if !ends {
 		return ctrl.Result{}, nil
 	}
-	settings := &v1alpha1.Settings{}
-	if err := r.client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, err
-	}
-	ttl := limits(settings).FinishedTTL
-	if wait := over.Add(ttl).Sub(r.clock.Now()); wait > 0 {
-		return ctrl.Result{RequeueAfter: min(wait+time.Second, ttl+time.Second)}, nil
-	}
-	list := &v1alpha1.DelegationList{}
-	if err := r.client.List(ctx, list, client.InNamespace(o.Namespace), client.UnsafeDisableDeepCopy); err != nil { // read, never written
-		return ctrl.Result{}, fmt.Errorf("read delegations: %w", err)
-	}
-	for i := range list.Items {
-		if p := list.Items[i].Spec.ParentRef; p.Kind == v1alpha1.ParentDelegation && p.Name == o.Name {
-			return ctrl.Result{RequeueAfter: max(ttl, 10*time.Second)}, nil
+	return r.worlds.sweep(ctx, o, over, func(ctx context.Context) (bool, error) {
+		list := &v1alpha1.DelegationList{}
+		if err := r.client.List(ctx, list, client.InNamespace(o.Namespace), client.UnsafeDisableDeepCopy); err != nil { // read, never written
+			return false, fmt.Errorf("read delegations: %w", err)
 		}
-	}
-	uid := o.UID
-	return ctrl.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, o, client.Preconditions{UID: &uid}))
+		for i := range list.Items {
+			if p := list.Items[i].Spec.ParentRef; p.Kind == v1alpha1.ParentDelegation && p.Name == o.Name {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
 }
 
 func (r *delegationReconciler) setup(mgr ctrl.Manager, options controller.Options, all <-chan event.GenericEvent) error {
-	waiting := func(ctx context.Context, o client.Object) []reconcile.Request {
-		namespace := o.GetNamespace()
-		if namespace == "" {
-			namespace = o.GetName()
-		}
-		list := &v1alpha1.DelegationList{}
-		if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Cannot list delegations")
-			return nil
-		}
-		var requests []reconcile.Request
-		for i := range list.Items {
-			if given, _ := accepted(list.Items[i].Status.Conditions); !given {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-			}
-		}
-		return requests
-	}
+	waiting := unjudged(r.client, func() client.ObjectList { return &v1alpha1.DelegationList{} }, func(o client.Object) []metav1.Condition {
+		return o.(*v1alpha1.Delegation).Status.Conditions
+	})
 	return ctrl.NewControllerManagedBy(mgr).Named("delegation").
 		For(&v1alpha1.Delegation{}).
 		Watches(&v1alpha1.Revocation{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.(*v1alpha1.Revocation).Spec.DelegationRef.Name}}}
 		})).
-		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(waiting), builder.WithPredicates(ledgerTurns)).
-		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(waiting))).
+		Watches(&v1alpha1.Ledger{}, waiting, builder.WithPredicates(ledgerTurns)).
+		WatchesRawSource(source.Channel(all, waiting)).
 		WithOptions(options).
 		Complete(r)
 }
@@ -417,25 +339,15 @@ func (r *revocationReconciler) Reconcile(ctx context.Context, request ctrl.Reque
 
 // sweep deletes, after a while, a Revocation of a delegation that is gone.
 func (r *revocationReconciler) sweep(ctx context.Context, o *v1alpha1.Revocation) (ctrl.Result, error) {
-	settings := &v1alpha1.Settings{}
-	if err := r.client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, err
-	}
-	ttl := limits(settings).FinishedTTL
-	c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition)
-	if wait := c.LastTransitionTime.Add(ttl).Sub(r.clock.Now()); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait + time.Second}, nil
-	}
-	d := &v1alpha1.Delegation{}
-	err := r.reader.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.DelegationRef.Name}, d)
-	switch {
-	case err == nil && d.UID == o.Spec.DelegationRef.UID:
-		return ctrl.Result{RequeueAfter: max(ttl, 10*time.Second)}, nil
-	case client.IgnoreNotFound(err) != nil:
-		return ctrl.Result{}, fmt.Errorf("read delegation: %w", err)
-	}
-	uid := o.UID
-	return ctrl.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, o, client.Preconditions{UID: &uid}))
+	judged := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition).LastTransitionTime.Time
+	return r.worlds.sweep(ctx, o, judged, func(ctx context.Context) (bool, error) {
+		d := &v1alpha1.Delegation{}
+		err := r.reader.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.DelegationRef.Name}, d)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("read delegation: %w", err)
+		}
+		return err == nil && d.UID == o.Spec.DelegationRef.UID, nil
+	})
 }
 
 func (r *revocationReconciler) judge(ctx context.Context, o *v1alpha1.Revocation, world flow.World, open *openChain) error {
@@ -482,28 +394,13 @@ func (r *revocationReconciler) judge(ctx context.Context, o *v1alpha1.Revocation
 }
 
 func (r *revocationReconciler) setup(mgr ctrl.Manager, options controller.Options, all <-chan event.GenericEvent) error {
-	waiting := func(ctx context.Context, o client.Object) []reconcile.Request {
-		namespace := o.GetNamespace()
-		if namespace == "" {
-			namespace = o.GetName()
-		}
-		list := &v1alpha1.RevocationList{}
-		if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Cannot list revocations")
-			return nil
-		}
-		var requests []reconcile.Request
-		for i := range list.Items {
-			if given, _ := accepted(list.Items[i].Status.Conditions); !given {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-			}
-		}
-		return requests
-	}
+	waiting := unjudged(r.client, func() client.ObjectList { return &v1alpha1.RevocationList{} }, func(o client.Object) []metav1.Condition {
+		return o.(*v1alpha1.Revocation).Status.Conditions
+	})
 	return ctrl.NewControllerManagedBy(mgr).Named("revocation").
 		For(&v1alpha1.Revocation{}).
-		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(waiting), builder.WithPredicates(ledgerTurns)).
-		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(waiting))).
+		Watches(&v1alpha1.Ledger{}, waiting, builder.WithPredicates(ledgerTurns)).
+		WatchesRawSource(source.Channel(all, waiting)).
 		WithOptions(options).
 		Complete(r)
 }
@@ -534,3 +431,54 @@ func (w *worlds) stated(ctx context.Context, namespace string, conclude func(flo
 	}
 	return ctrl.Result{}, client.IgnoreNotFound(err)
 }
+
+// unjudged asks, in a namespace in which something may be decided again, for the statements without a verdict.
+func unjudged(cache client.Reader, list func() client.ObjectList, conditions func(client.Object) []metav1.Condition) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		namespace := o.GetNamespace()
+		if namespace == "" {
+			namespace = o.GetName() // a Namespace, or its Ledger
+		}
+		found := list()
+		if err := cache.List(ctx, found, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil { // read, never written
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot list statements")
+			return nil
+		}
+		var requests []reconcile.Request
+		_ = meta.EachListItem(found, func(item runtimeObject) error {
+			statement := item.(client.Object)
+			if given, _ := accepted(conditions(statement)); !given {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(statement)})
+			}
+			return nil
+		})
+		return requests
+	})
+}
+
+// sweep deletes a statement that changes nothing any more, after a while, and unless something that is there needs it.
+func (w *worlds) sweep(ctx context.Context, o client.Object, over time.Time, needed func(context.Context) (bool, error)) (ctrl.Result, error) {
+	world, _, err := w.world(ctx, o.GetNamespace())
+	switch {
+	case errors.Is(err, errNoNamespace):
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, err
+	}
+	wait := flow.RetainStatement(over, false, world, w.clock.Now())
+	if wait == 0 && needed != nil {
+		yes, err := needed(ctx)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		wait = flow.RetainStatement(over, yes, world, w.clock.Now())
+	}
+	if wait > 0 {
+		return ctrl.Result{RequeueAfter: min(wait, sweepAgain)}, nil
+	}
+	uid := o.GetUID()
+	return ctrl.Result{}, client.IgnoreNotFound(w.writer.Delete(ctx, o, client.Preconditions{UID: &uid}))
+}
+
+// sweepAgain is how long a statement is waited for at most: the Settings may say something else by then, or the clock.
+const sweepAgain = 10 * time.Minute

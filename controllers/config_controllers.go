@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/records"
 )
 
 // maxWarnings is how many warnings a policy's status shows.
@@ -162,19 +162,18 @@ const changedTemplate = "the template changed"
 
 func (r *policyReconciler) committed(ctx context.Context, namespace, action string) (n int, err error) {
 	list := &v1alpha1.EffectList{}
-	for {
-		if err := r.reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{"status.state": string(v1alpha1.EffectCommitted)}, client.Limit(100), client.Continue(list.Continue)); err != nil {
-			return 0, fmt.Errorf("count committed effects: %w", err)
-		}
+	err = records.EachPage(ctx, r.reader, list, func() error {
 		for i := range list.Items {
 			if list.Items[i].Status.ActionType == action {
 				n++
 			}
 		}
-		if list.Continue == "" {
-			return n, nil
-		}
+		return nil
+	}, client.InNamespace(namespace), client.MatchingFields{"status.state": string(v1alpha1.EffectCommitted)}, client.Limit(100))
+	if err != nil {
+		return 0, fmt.Errorf("count committed effects: %w", err)
 	}
+	return n, nil
 }
 
 func effectTemplates(parsed parsedPolicy) map[string]string {
@@ -279,7 +278,7 @@ var _ reconcile.Reconciler = &settingsReconciler{}
 
 // Reconcile implements reconcile.Reconciler.
 func (r *settingsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	r.retained.Look(request.Namespace)
+	r.retained.Look()
 	o := &v1alpha1.Settings{}
 	if err := r.client.Get(ctx, request.NamespacedName, o); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -288,7 +287,7 @@ func (r *settingsReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	next.Status.ObservedGeneration = o.Generation
 	records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.ReadyCondition, true, "InForce", fmt.Sprintf("Generation %d is in force.", o.Generation))
 	records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.StalledCondition, false, "InForce", "Nothing is wrong with them.")
-	if o.Spec.Mode != nil && *o.Spec.Mode == v1alpha1.ModeObserve {
+	if records.Settings(o).Observe {
 		records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.EnforcingCondition, false, string(v1alpha1.ModeObserve), "Observe mode: nothing is enforced. Every action runs; what enforcing would have done is in status.wouldHave and in the receipts. To enforce: spec.mode: Enforce.")
 	} else {
 		records.SetCondition(&next.Status.Conditions, o.Generation, r.clock.Now(), v1alpha1.EnforcingCondition, true, string(v1alpha1.ModeEnforce), "What is not allowed is refused.")

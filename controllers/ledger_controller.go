@@ -21,10 +21,10 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/ledger"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 // acceptanceReconciler continues the chain of a namespace that holds, from the head a person names.
@@ -242,10 +242,7 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 	verifier := receipt.NewVerifier(receipt.Options{From: accepted})
 	keys := map[string]string{} // effect name -> key
 	list := &v1alpha1.ReceiptList{}
-	for {
-		if err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(100), client.Continue(list.Continue)); err != nil {
-			return 0, false, fmt.Errorf("list receipts: %w", err)
-		}
+	err = records.EachPage(ctx, w.reader, list, func() error {
 		for i := range list.Items {
 			entry := records.Entry(&list.Items[i])
 			last = entry.Seq
@@ -254,7 +251,7 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 			}
 			if entry.Seq > accepted.Seq {
 				if err := verifier.Add(entry); err != nil {
-					return 0, false, fmt.Errorf("%w: %w", ledger.ErrBroken, err)
+					return fmt.Errorf("%w: %w", ledger.ErrBroken, err)
 				}
 			}
 			document, err := receipt.Parse(entry)
@@ -265,40 +262,37 @@ func (w *worlds) audit(ctx context.Context, namespace string, accepted receipt.L
 				keys[document.EffectName] = document.EffectKey
 			}
 		}
-		if list.Continue == "" {
-			break
-		}
+		return nil
+	}, client.InNamespace(namespace), client.Limit(100))
+	if err != nil {
+		return 0, false, err
 	}
 	if breaks := verifier.Report().Breaks; len(breaks) > 0 {
 		return 0, false, fmt.Errorf("%w: %s at receipt %d", ledger.ErrBroken, breaks[0].Name, breaks[0].Seq)
 	}
 	// An admitted attempt that has no receipt yet names its key too.
 	unfinished := &v1alpha1.ActionList{}
-	for {
-		if err := w.reader.List(ctx, unfinished, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.receiptRef.name", "")}, client.Limit(100), client.Continue(unfinished.Continue)); err != nil {
-			return 0, false, fmt.Errorf("list unfinished actions: %w", err)
-		}
+	err = records.EachPage(ctx, w.reader, unfinished, func() error {
 		for i := range unfinished.Items {
 			if s := unfinished.Items[i].Status; s.Execution != nil && s.Effect != nil {
 				keys[s.Effect.Name] = s.Effect.Key
 			}
 		}
-		if unfinished.Continue == "" {
-			break
-		}
+		return nil
+	}, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("status.receiptRef.name", "")}, client.Limit(100))
+	if err != nil {
+		return 0, false, fmt.Errorf("list unfinished actions: %w", err)
 	}
 	effects := &metav1.PartialObjectMetadataList{}
 	effects.SetGroupVersionKind(schema.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "EffectList"})
-	for {
-		if err := w.reader.List(ctx, effects, client.InNamespace(namespace), client.Limit(100), client.Continue(effects.Continue)); err != nil {
-			return 0, false, fmt.Errorf("list effects: %w", err)
-		}
+	err = records.EachPage(ctx, w.reader, effects, func() error {
 		for i := range effects.Items {
 			delete(keys, effects.Items[i].Name)
 		}
-		if effects.Continue == "" {
-			break
-		}
+		return nil
+	}, client.InNamespace(namespace), client.Limit(100))
+	if err != nil {
+		return 0, false, fmt.Errorf("list effects: %w", err)
 	}
 	for name, key := range keys {
 		if name == action.EffectName(key) {

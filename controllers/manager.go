@@ -20,7 +20,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -159,10 +158,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		return err
 	}
 
-	everything := make(chan event.GenericEvent, 1024)
-	everyEffect := make(chan event.GenericEvent, 1024)
-	everyDelegation, everyRevocation := make(chan event.GenericEvent, 1024), make(chan event.GenericEvent, 1024)
-	all := &broadcast{client: mgr.GetClient(), to: []chan<- event.GenericEvent{everything, everyEffect, everyDelegation, everyRevocation}, again: make(chan struct{}, 1)}
+	all := &broadcast{client: mgr.GetClient(), again: make(chan struct{}, 1)}
 
 	admitted, err := newAdmissionGuard()
 	if err != nil {
@@ -216,13 +212,13 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 			return err
 		}
 	}
-	if err := setup(mgr, o, p, policies, admitted, w, all, everything, everyEffect, everyDelegation, everyRevocation); err != nil {
+	if err := setup(mgr, o, p, w, all); err != nil {
 		return err
 	}
 	return probes(mgr, o, admitted, fresh)
 }
 
-func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard *admissionGuard, w *worlds, all *broadcast, everything, everyEffect, everyDelegation, everyRevocation <-chan event.GenericEvent) error {
+func setup(mgr ctrl.Manager, o Options, p *passes, w *worlds, all *broadcast) error {
 	c, reader := mgr.GetClient(), mgr.GetAPIReader()
 	workers := func(n int) controller.Options {
 		// After an outage of the apiserver everybody waits for this to look again.
@@ -232,17 +228,17 @@ func setup(mgr ctrl.Manager, o Options, p *passes, policies *policyCache, guard 
 	all.retained.found, all.retained.foundAll = first.finished, first.end
 	many, few, one := workers(o.Concurrency), workers(2), workers(1)
 	for _, err := range []error{
-		(&actionReconciler{client: c, passes: p}).setup(mgr, many, everything),
-		(&effectReconciler{client: c, passes: p}).setup(mgr, many, everyEffect),
-		approvalJudge(w).with(mgr, o.Clock, guard, nil).setup(mgr, "approval", few, func() client.ObjectList { return &v1alpha1.ApprovalList{} }),
-		claimJudge().with(mgr, o.Clock, guard, nil).setup(mgr, "claim", few, func() client.ObjectList { return &v1alpha1.ClaimList{} }),
-		outcomeJudge().with(mgr, o.Clock, guard, first).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
-		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: policies}).setup(mgr, one),
+		(&actionReconciler{client: c, passes: p}).setup(mgr, many, all.listen()),
+		(&effectReconciler{client: c, passes: p}).setup(mgr, many, all.listen()),
+		approvalJudge().with(mgr, w, nil).setup(mgr, "approval", few, func() client.ObjectList { return &v1alpha1.ApprovalList{} }),
+		claimJudge().with(mgr, w, nil).setup(mgr, "claim", few, func() client.ObjectList { return &v1alpha1.ClaimList{} }),
+		outcomeJudge().with(mgr, w, first).setup(mgr, "outcome", few, func() client.ObjectList { return &v1alpha1.OutcomeList{} }),
+		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: w.policies}).setup(mgr, one),
 		(&chainOpener{worlds: w, changed: all.Tell}).setup(mgr, few),
-		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: policies, worlds: w}).setup(mgr, few),
+		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: w.policies, worlds: w}).setup(mgr, few),
 		(&grantReconciler{client: c, clock: o.Clock}).setup(mgr, one),
-		(&delegationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, everyDelegation),
-		(&revocationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, everyRevocation),
+		(&delegationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, all.listen()),
+		(&revocationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, all.listen()),
 		(&settingsReconciler{client: c, clock: o.Clock, retained: all.retained}).setup(mgr, one),
 		(&acceptanceReconciler{client: c, reader: reader, clock: o.Clock, worlds: w, changed: all.Tell}).setup(mgr, one),
 	} {
@@ -423,6 +419,13 @@ type broadcast struct {
 	retained *retention
 }
 
+// listen gives another who is told of each namespace. It is called before Start.
+func (b *broadcast) listen() <-chan event.GenericEvent {
+	to := make(chan event.GenericEvent, 1024)
+	b.to = append(b.to, to)
+	return to
+}
+
 // Tell asks for it, soon.
 func (b *broadcast) Tell() {
 	select {
@@ -439,7 +442,7 @@ func (b *broadcast) Start(ctx context.Context) error {
 			return nil
 		case <-b.again:
 		case <-b.jumped:
-			b.retained.Look(metav1.NamespaceAll)
+			b.retained.Look()
 		}
 		list := &corev1.NamespaceList{}
 		if err := b.client.List(ctx, list); err != nil {

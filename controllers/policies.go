@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,9 +12,9 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/authority"
-	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/records"
 )
 
 // policyCache parses each generation of a policy once.
@@ -44,7 +43,7 @@ func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, e
 	var versions []string
 	for i := range list.Items {
 		o := &list.Items[i] // shared with the cache: read, never written
-		if !inForce(o) {
+		if !records.InForce(o) {
 			continue
 		}
 		sources = append(sources, c.parse(o).source)
@@ -60,13 +59,6 @@ func (c *policyCache) set(ctx context.Context, namespace string) (*policy.Set, e
 	set := policy.NewSet(sources).InNamespace(namespace)
 	c.sets[namespace] = madeSet{of: made, set: set}
 	return set, nil
-}
-
-// inForce reports whether a policy, a grant or settings that are there decide: settings until they are gone, the others until
-// somebody deletes them, whatever finalizer they wait for.
-func inForce(o client.Object) bool {
-	_, settings := o.(*v1alpha1.Settings)
-	return settings || o.GetDeletionTimestamp() == nil
 }
 
 // madeSet is a set, and what it was made of. hash is that of the set with limits and environment.
@@ -114,7 +106,8 @@ func (c *policyCache) parse(o *v1alpha1.ActionPolicy) parsedPolicy {
 	if p, ok := c.parsed[key]; ok && p.uid == o.UID && p.generation == o.Generation {
 		return p
 	}
-	p := parsePolicy(o)
+	p := parsedPolicy{uid: o.UID, generation: o.Generation}
+	p.source, p.findings = records.Policy(o)
 	c.parsed[key] = p
 	return p
 }
@@ -124,44 +117,4 @@ func (c *policyCache) forget(key types.NamespacedName) {
 	defer c.mu.Unlock()
 	delete(c.parsed, key)
 	delete(c.sets, key.Namespace)
-}
-
-// parsePolicy reads one policy.
-func parsePolicy(o *v1alpha1.ActionPolicy) parsedPolicy {
-	p := parsedPolicy{uid: o.UID, generation: o.Generation}
-	version := ""
-	if o.Spec.Version != nil {
-		version = *o.Spec.Version
-	}
-	raw := o.Spec.Raw
-	if raw == nil {
-		raw, _ = json.Marshal(o.Spec)
-	}
-	value, err := canonical.Parse(raw)
-	if err != nil {
-		// A fraction somewhere, for one: then nothing of it can be trusted, and every action it names is denied.
-		message := "spec: " + err.Error()
-		p.source = policy.Source{Name: o.Name, Version: version, Generation: o.Generation, Invalid: map[string]string{}}
-		for _, name := range looseNames(raw) {
-			p.source.Invalid[name] = message
-		}
-		p.findings = []policy.Finding{{Message: err.Error()}}
-		return p
-	}
-	spec, _ := value.(map[string]any)
-	p.source, p.findings = policy.NewSource(o.Name, version, o.Generation, spec["actions"])
-	return p
-}
-
-// looseNames reads the action names of a spec that has no canonical form.
-func looseNames(raw []byte) []string {
-	var spec struct {
-		Actions map[string]json.RawMessage `json:"actions"`
-	}
-	_ = json.Unmarshal(raw, &spec)
-	names := make([]string, 0, len(spec.Actions))
-	for name := range spec.Actions {
-		names = append(names, name)
-	}
-	return names
 }

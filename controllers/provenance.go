@@ -21,11 +21,11 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/ledger"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
+	"ctrlrun.dev/operator/records"
 )
 
 // recordRetry is how long after a namespace held, or an apiserver failed, it is tried again to put something on record.
@@ -138,7 +138,7 @@ func (r *rulesRecorder) present(ctx context.Context, namespace string) ([]flow.R
 	}
 	for i := range policies.Items {
 		o := &policies.Items[i]
-		if !inForce(o) {
+		if !records.InForce(o) {
 			continue
 		}
 		source := r.policies.parse(o).source
@@ -149,7 +149,7 @@ func (r *rulesRecorder) present(ctx context.Context, namespace string) ([]flow.R
 		return nil, fmt.Errorf("read grants: %w", err)
 	}
 	for i := range grants.Items {
-		if o := &grants.Items[i]; inForce(o) {
+		if o := &grants.Items[i]; records.InForce(o) {
 			present = append(present, flow.RulesObject{Kind: flow.GrantRules, Name: o.Name, UID: string(o.UID), Generation: o.Generation})
 		}
 	}
@@ -182,7 +182,7 @@ func (r *rulesRecorder) there(ctx context.Context, namespace string, document re
 		return false, fmt.Errorf("read %s: %w", name, err)
 	}
 	this := document.Ordinal == 0 || o.GetGeneration() == document.Ordinal // else a later one is in force by now
-	return this && string(o.GetUID()) == document.SubjectUID && inForce(o), nil
+	return this && string(o.GetUID()) == document.SubjectUID && records.InForce(o), nil
 }
 
 // readRules reads from the chain up to a seq what its receipts say of the objects that decide.
@@ -192,21 +192,19 @@ func (w *worlds) readRules(ctx context.Context, namespace string, upTo int64) (f
 		return told, nil
 	}
 	list := &v1alpha1.ReceiptList{}
-	for {
-		if err := w.reader.List(ctx, list, client.InNamespace(namespace), client.Limit(200), client.Continue(list.Continue),
-			client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.kind", receipt.KindEvent)}); err != nil {
-			return nil, fmt.Errorf("list events of the chain: %w", err)
-		}
+	err := records.EachPage(ctx, w.reader, list, func() error {
 		for i := range list.Items {
 			entry := records.Entry(&list.Items[i])
 			if document, err := receipt.Parse(entry); err == nil && entry.Seq <= upTo {
 				told.Add(document)
 			}
 		}
-		if list.Continue == "" {
-			return told, nil
-		}
+		return nil
+	}, client.InNamespace(namespace), client.Limit(200), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.kind", receipt.KindEvent)})
+	if err != nil {
+		return nil, fmt.Errorf("list events of the chain: %w", err)
 	}
+	return told, nil
 }
 
 // maxRulesOnRecord is how many objects a Ledger remembers. Where there are more they are read from the chain each time.

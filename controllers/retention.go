@@ -11,7 +11,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -20,10 +19,16 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/records"
 )
 
 // retentionWorkers is how many finished Actions are deleted at once.
 const retentionWorkers = 4
+
+// finishedActions are those that have a receipt. There may be very many, and they are listed in pages of that size.
+var finishedActions = client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")}
+
+const finishedPage = 250
 
 // retention deletes finished Actions and what was said about them after a while: the statements first, the Action last, so
 // that a half-done deletion is found again. Effects and receipts stay; everything needed later is in them.
@@ -143,7 +148,7 @@ func (r *retention) due(ctx context.Context) time.Duration {
 			wait = min(wait, time.Second)
 			continue
 		}
-		since := r.clock.Now().Add(-limits(settings).FinishedTTL).UnixNano()
+		since := r.clock.Now().Add(-records.Settings(settings).Limits.FinishedTTL).UnixNano()
 		r.mu.Lock()
 		all := r.kept[namespace]
 		for all.Len() > 0 && (*all)[0].finished <= since {
@@ -185,7 +190,8 @@ func (r *retention) work(ctx context.Context) {
 func (r *retention) findFinished(ctx context.Context) {
 	next := ""
 	for {
-		page, err := finishedPage(ctx, r.reader, metav1.NamespaceAll, next)
+		page := &v1alpha1.ActionList{}
+		err := r.reader.List(ctx, page, client.Limit(finishedPage), client.Continue(next), finishedActions)
 		if err == nil {
 			for i := range page.Items {
 				if o := &page.Items[i]; o.Status.ReceiptRef != nil {
@@ -211,19 +217,8 @@ func (r *retention) findFinished(ctx context.Context) {
 	}
 }
 
-// finishedPage lists some finished Actions, and where to go on.
-func finishedPage(ctx context.Context, reader client.Reader, namespace, next string) (*v1alpha1.ActionList, error) {
-	list := &v1alpha1.ActionList{} // a new one each time: what is read into an old one is read over what it holds
-	err := reader.List(ctx, list, client.InNamespace(namespace), client.Limit(250), client.Continue(next),
-		client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("status.receiptRef.name", "")})
-	if err != nil {
-		return nil, fmt.Errorf("list finished actions: %w", err)
-	}
-	return list, nil
-}
-
 // Look makes it look again at what is due: by other settings, or another time.
-func (r *retention) Look(string) { r.again() }
+func (r *retention) Look() { r.again() }
 
 // look deletes one finished Action if it is time. Otherwise it says when the Action would have to have finished to be looked at
 // when that makes sense; the zero time: not again.

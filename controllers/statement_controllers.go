@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/records"
 )
 
 // judge tells the speaker of one statement whether it counts. What it says never admits anything: the Action's own pass
@@ -31,8 +31,7 @@ type judge[T client.Object] struct {
 	client    client.Client
 	short     client.Reader // the caches: what is cut is not made whole for a verdict
 	reader    client.Reader
-	clock     Clock
-	admission *admissionGuard
+	worlds    *worlds
 	empty     func() T
 	reference func(T) v1alpha1.ObjectReference
 	status    func(T) *v1alpha1.StatementStatus
@@ -40,7 +39,7 @@ type judge[T client.Object] struct {
 	// first is what of those that were there before this process may be about Actions that are finished.
 	first *firstLook
 	// note, if there is one, writes what else an accepted statement's status says.
-	note func(ctx context.Context, next T, v flow.Verdict) error
+	note func(ctx context.Context, j *judge[T], next T, v flow.Verdict) error
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -52,7 +51,7 @@ func (j *judge[T]) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Re
 	if c := meta.FindStatusCondition(j.status(o).Conditions, v1alpha1.AcceptedCondition); c != nil {
 		return j.sweep(ctx, o, c)
 	}
-	if j.admission.Hold() != nil {
+	if j.worlds.admission.Hold() != nil {
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	v, err := j.judge(ctx, o)
@@ -67,9 +66,9 @@ func (j *judge[T]) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Re
 			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
 	}
-	records.SetCondition(&j.status(next).Conditions, next.GetGeneration(), j.clock.Now(), v1alpha1.AcceptedCondition, v.Accepted, v.Reason, v.Message)
+	records.SetCondition(&j.status(next).Conditions, next.GetGeneration(), j.worlds.clock.Now(), v1alpha1.AcceptedCondition, v.Accepted, v.Reason, v.Message)
 	if j.note != nil && v.Accepted {
-		if err := j.note(ctx, next, v); err != nil {
+		if err := j.note(ctx, j, next, v); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -99,15 +98,7 @@ func (j *judge[T]) sweep(ctx context.Context, o T, c *metav1.Condition) (ctrl.Re
 	if c.Reason != v1alpha1.ReasonActionNotFound {
 		return ctrl.Result{}, nil
 	}
-	settings := &v1alpha1.Settings{}
-	if err := j.client.Get(ctx, types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.SettingsName}, settings); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, err
-	}
-	if wait := c.LastTransitionTime.Add(limits(settings).FinishedTTL).Sub(j.clock.Now()); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	uid := o.GetUID()
-	return ctrl.Result{}, client.IgnoreNotFound(j.client.Delete(ctx, o, client.Preconditions{UID: &uid}))
+	return j.worlds.sweep(ctx, o, c.LastTransitionTime.Time, nil)
 }
 
 // setup watches the statements, and the Actions they are about: a verdict may have to wait for the Action's.
@@ -152,17 +143,17 @@ func (j *judge[T]) setup(mgr ctrl.Manager, name string, options controller.Optio
 		Complete(j)
 }
 
-func approvalJudge(w *worlds) *judge[*v1alpha1.Approval] {
+func approvalJudge() *judge[*v1alpha1.Approval] {
 	return &judge[*v1alpha1.Approval]{
 		empty:     func() *v1alpha1.Approval { return &v1alpha1.Approval{} },
 		reference: func(o *v1alpha1.Approval) v1alpha1.ObjectReference { return o.Spec.ActionRef },
 		status:    func(o *v1alpha1.Approval) *v1alpha1.StatementStatus { return &o.Status.StatementStatus },
-		note: func(ctx context.Context, next *v1alpha1.Approval, v flow.Verdict) error {
+		note: func(ctx context.Context, j *judge[*v1alpha1.Approval], next *v1alpha1.Approval, v flow.Verdict) error {
 			// One that was spent already says what the admission says of it.
 			if next.Status.RulesHash = v.RulesHash; next.Status.RulesHash != "" {
 				return nil
 			}
-			world, _, err := w.world(ctx, next.Namespace)
+			world, _, err := j.worlds.world(ctx, next.Namespace)
 			next.Status.RulesHash = world.RulesHash
 			return err
 		},
@@ -171,7 +162,7 @@ func approvalJudge(w *worlds) *judge[*v1alpha1.Approval] {
 			if err := j.client.List(ctx, all, client.InNamespace(o.Namespace), client.MatchingFields{byActionUID: string(o.Spec.ActionRef.UID)}); err != nil {
 				return flow.Verdict{}, err
 			}
-			world, _, err := w.world(ctx, o.Namespace)
+			world, _, err := j.worlds.world(ctx, o.Namespace)
 			if err != nil {
 				return flow.Verdict{}, err
 			}
@@ -205,7 +196,7 @@ func claimJudge() *judge[*v1alpha1.Claim] {
 			if err != nil {
 				return flow.Verdict{}, err
 			}
-			return flow.JudgeClaim(a, c, j.admission.Since()), nil
+			return flow.JudgeClaim(a, c, j.worlds.admission.Since()), nil
 		},
 	}
 }
@@ -221,8 +212,8 @@ func outcomeJudge() *judge[*v1alpha1.Outcome] {
 	}
 }
 
-func (j *judge[T]) with(mgr ctrl.Manager, clock Clock, admission *admissionGuard, first *firstLook) *judge[T] {
-	j.client, j.short, j.reader, j.clock, j.admission, j.first = mgr.GetClient(), shortened(mgr.GetCache()), mgr.GetAPIReader(), clock, admission, first
+func (j *judge[T]) with(mgr ctrl.Manager, w *worlds, first *firstLook) *judge[T] {
+	j.client, j.short, j.reader, j.worlds, j.first = mgr.GetClient(), shortened(mgr.GetCache()), mgr.GetAPIReader(), w, first
 	return j
 }
 

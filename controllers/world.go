@@ -19,11 +19,10 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/ledger"
 	"ctrlrun.dev/operator/controllers/observe"
-	"ctrlrun.dev/operator/controllers/records"
-	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 // guard is something that may forbid deciding, in every namespace.
@@ -110,19 +109,20 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 	if err != nil {
 		return flow.World{}, nil, err
 	}
+	ruling := records.Settings(settings)
 	world := flow.World{
 		ClusterID:      w.clusterID,
 		Namespace:      name,
 		NamespaceUID:   string(ns.UID),
-		Environment:    environment(ns),
+		Environment:    records.Environment(ns),
 		AdmissionSince: w.admission.Since(),
-		Limits:         limits(settings),
+		Limits:         ruling.Limits,
 		Policies:       set,
-		Observe:        settings.Spec.Mode != nil && *settings.Spec.Mode == v1alpha1.ModeObserve,
-		People:         people(settings),
-		Required:       settings.Spec.Authority != nil && *settings.Spec.Authority == v1alpha1.AuthorityRequired,
+		Observe:        ruling.Observe,
+		People:         ruling.People,
+		Required:       ruling.Required,
 	}
-	if world.Authority, err = w.authority.set(ctx, name, maxDepth(settings), world.AdmissionSince); err != nil {
+	if world.Authority, err = w.authority.set(ctx, name, ruling.MaxDepth, world.AdmissionSince); err != nil {
 		return flow.World{}, nil, err
 	}
 	if world.RulesHash, err = w.policies.hash(world); err != nil {
@@ -161,47 +161,6 @@ func (w *worlds) holds(ns *corev1.Namespace, open *openChain) []flow.Hold {
 		}
 	}
 	return holds
-}
-
-func environment(ns *corev1.Namespace) string {
-	if e := ns.Labels[v1alpha1.EnvironmentLabel]; e != "" {
-		return e
-	}
-	return v1alpha1.DefaultEnvironment
-}
-
-func people(s *v1alpha1.Settings) *approval.People {
-	if len(s.Spec.IdentityAliases) == 0 {
-		return nil
-	}
-	aliases := make([][]string, 0, len(s.Spec.IdentityAliases))
-	for _, names := range s.Spec.IdentityAliases {
-		if len(names) > 0 {
-			aliases = append(aliases, names)
-		}
-	}
-	return approval.NewPeople(aliases)
-}
-
-func maxDepth(s *v1alpha1.Settings) int {
-	if d := s.Spec.MaxDelegationDepth; d != nil {
-		return int(*d)
-	}
-	return v1alpha1.DefaultMaxDelegationDepth
-}
-
-func limits(s *v1alpha1.Settings) flow.Limits {
-	seconds := func(v *int64, otherwise int64) time.Duration {
-		if v != nil {
-			return time.Duration(*v) * time.Second
-		}
-		return time.Duration(otherwise) * time.Second
-	}
-	return flow.Limits{
-		ApprovalTTL: seconds(s.Spec.ApprovalTTLSeconds, v1alpha1.DefaultApprovalTTLSeconds),
-		MaxLease:    seconds(s.Spec.MaxLeaseSeconds, v1alpha1.DefaultMaxLeaseSeconds),
-		FinishedTTL: seconds(s.Spec.FinishedTTLSeconds, v1alpha1.DefaultFinishedTTLSeconds),
-	}
 }
 
 // open gives the namespace's chain, checked against everything that is remembered of it.
@@ -328,22 +287,21 @@ func (w *worlds) reopen(ctx context.Context, ns *corev1.Namespace) error {
 
 // highestRef is the last link of a chain that an Action quotes which finished after a time.
 func highestRef(ctx context.Context, reader client.Reader, namespace string, after time.Time) (receipt.Link, error) {
-	highest, next := receipt.Link{}, ""
-	for {
-		page, err := finishedPage(ctx, reader, namespace, next)
-		if err != nil {
-			return highest, err
-		}
+	var highest receipt.Link
+	page := &v1alpha1.ActionList{}
+	err := records.EachPage(ctx, reader, page, func() error {
 		for i := range page.Items {
 			s := &page.Items[i].Status
 			if t := s.FinishTime; t != nil && t.After(after) && s.ReceiptRef != nil && s.ReceiptRef.Seq > highest.Seq {
 				highest = receipt.Link{Seq: s.ReceiptRef.Seq, Hash: s.ReceiptRef.Hash}
 			}
 		}
-		if next = page.Continue; next == "" {
-			return highest, nil
-		}
+		return nil
+	}, client.InNamespace(namespace), client.Limit(finishedPage), finishedActions)
+	if err != nil {
+		return receipt.Link{}, fmt.Errorf("list finished actions: %w", err)
 	}
+	return highest, nil
 }
 
 func (w *worlds) createLedger(ctx context.Context, ns *corev1.Namespace, exists bool, l *v1alpha1.Ledger) error {

@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 const (
@@ -317,19 +317,14 @@ func (c *Chain) each(ctx context.Context, first, last int64, do func(receipt.Ent
 // list reads all receipts, in the order of their names, which is that of their seqs.
 func (c *Chain) list(ctx context.Context, do func(receipt.Entry) error) error {
 	page := &v1alpha1.ReceiptList{}
-	for {
-		if err := c.reader.List(ctx, page, client.InNamespace(c.name), client.Limit(200), client.Continue(page.Continue)); err != nil {
-			return fmt.Errorf("list receipts: %w", err)
-		}
+	return records.EachPage(ctx, c.reader, page, func() error {
 		for i := range page.Items {
 			if err := do(records.Entry(&page.Items[i])); err != nil {
 				return err
 			}
 		}
-		if page.Continue == "" {
-			return nil
-		}
-	}
+		return nil
+	}, client.InNamespace(c.name), client.Limit(200))
 }
 
 // Get reads one receipt from the apiserver.

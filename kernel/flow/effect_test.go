@@ -363,6 +363,61 @@ func TestRetain(t *testing.T) {
 	}
 }
 
+func TestDelegationOver(t *testing.T) {
+	at := func(minutes int) *time.Time {
+		t := noon.Add(time.Duration(minutes) * minute)
+		return &t
+	}
+	for name, tc := range map[string]struct {
+		refused, revoked, expiration *time.Time
+		over                         int
+		never                        bool
+	}{
+		"it stands, without an end":          {never: true},
+		"it ends":                            {expiration: at(5), over: 5},
+		"refused":                            {refused: at(1), over: 1},
+		"revoked":                            {revoked: at(2), over: 2},
+		"revoked before its end":             {revoked: at(2), expiration: at(5), over: 2},
+		"revoked after its end":              {revoked: at(7), expiration: at(5), over: 5},
+		"refused, with an end long ago":      {refused: at(3), expiration: at(-9), over: -9},
+		"refused and, by a bug, revoked too": {refused: at(3), revoked: at(4), over: 3},
+	} {
+		over, ends := flow.DelegationOver(tc.refused, tc.revoked, tc.expiration)
+		if ends == tc.never || ends && !over.Equal(*at(tc.over)) {
+			t.Errorf("%s: %s, %t", name, over, ends)
+		}
+	}
+}
+
+func TestRetainStatement(t *testing.T) {
+	for name, tc := range map[string]struct {
+		needed bool
+		hold   decision.Reason
+		ttl    time.Duration
+		at     time.Time
+		wait   time.Duration
+	}{
+		"just over":                         {at: noon, ttl: 10 * minute, wait: 10 * minute},
+		"over long ago":                     {at: noon.Add(time.Hour), ttl: 10 * minute},
+		"to be over later":                  {at: noon.Add(-time.Hour), ttl: 10 * minute, wait: 70 * minute},
+		"something needs it":                {at: noon.Add(time.Hour), ttl: 10 * minute, needed: true, wait: 10 * minute},
+		"something needs what is not kept":  {at: noon.Add(time.Hour), needed: true, wait: 10 * time.Second},
+		"nothing is kept":                   {at: noon},
+		"by a clock that is wrong":          {at: noon.Add(time.Hour), hold: decision.ClockSkew, wait: minute},
+		"while statements may be forged":    {at: noon.Add(time.Hour), hold: decision.AdmissionMissing, wait: minute},
+		"while the chain is to be accepted": {at: noon.Add(time.Hour), hold: decision.LedgerRolledBack, wait: minute},
+	} {
+		world := aWorld()
+		world.Limits.FinishedTTL = tc.ttl
+		if tc.hold != "" {
+			world.Holds = []flow.Hold{{Reason: tc.hold}}
+		}
+		if wait := flow.RetainStatement(noon, tc.needed, world, tc.at); wait != tc.wait {
+			t.Errorf("%s: %s, want %s", name, wait, tc.wait)
+		}
+	}
+}
+
 // TestResolutionOfAnEarlierAttempt proves that a resolution which settled an attempt is told so, although the record has gone
 // on before anybody wrote its verdict.
 func TestResolutionOfAnEarlierAttempt(t *testing.T) {

@@ -101,6 +101,22 @@ func TestObserveStillRefuses(t *testing.T) {
 	}
 }
 
+func TestEnded(t *testing.T) {
+	for _, tc := range []struct {
+		status flow.Status
+		want   flow.State
+	}{
+		{flow.Status{State: flow.Committed}, flow.Committed},
+		{flow.Status{State: flow.Pending}, flow.Pending},
+		{flow.Status{State: flow.Observed, Outcome: flow.Failed}, flow.Failed},
+		{flow.Status{State: flow.Observed}, flow.Ambiguous},
+	} {
+		if got := tc.status.Ended(); got != tc.want {
+			t.Errorf("%s with outcome %q ended %q", tc.status.State, tc.status.Outcome, got)
+		}
+	}
+}
+
 // An observed action ends Observed, and what it did is beside that; a record it could not have stays as it is.
 func TestObserveEnds(t *testing.T) {
 	for result, want := range map[flow.OutcomeResult]flow.State{

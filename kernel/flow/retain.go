@@ -29,3 +29,29 @@ func Retain(r Retained, w World, now time.Time) (wait time.Duration, keep bool) 
 	}
 	return max(0, r.FinishTime.Add(w.Limits.FinishedTTL).Sub(now)), false
 }
+
+// DelegationOver says since when a delegation grants nothing, for good: it was refused, revoked, or it ends. The times are those at
+// which its status began to say so; nil: it does not.
+func DelegationOver(refused, revoked, expiration *time.Time) (over time.Time, ends bool) {
+	for _, t := range []*time.Time{refused, revoked, expiration} {
+		if t != nil && (!ends || t.Before(over)) {
+			over, ends = *t, true
+		}
+	}
+	return over, ends
+}
+
+// neededAgain is how long a statement that something needs is kept at least before it is asked for again.
+const neededAgain = 10 * time.Second
+
+// RetainStatement says how long a statement is still kept that changes nothing since a time. What something that is there needs is
+// kept with it; nothing is deleted while nothing may be decided. Zero means that it may go.
+func RetainStatement(over time.Time, needed bool, w World, now time.Time) time.Duration {
+	switch {
+	case len(w.Holds) > 0:
+		return time.Minute
+	case needed:
+		return max(w.Limits.FinishedTTL, neededAgain)
+	}
+	return max(0, over.Add(w.Limits.FinishedTTL).Sub(now))
+}

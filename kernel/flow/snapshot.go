@@ -141,12 +141,16 @@ type WouldHave struct {
 	Blocked decision.Reason
 }
 
-// Ended is how the action ended: of an observed one what it did.
+// Ended is how the action ended: its state, or of an observed one what it did. An observed one that does not say so ended as
+// nobody knows.
 func (s Status) Ended() State {
-	if s.State == Observed {
-		return s.Outcome
+	switch {
+	case s.State != Observed:
+		return s.State
+	case s.Outcome == "":
+		return Ambiguous
 	}
-	return s.State
+	return s.Outcome
 }
 
 // Reserves reports whether the action was admitted with an attempt of an effect. One that names no effect key was not; nor was

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 	"ctrlrun.dev/operator/test/chaos/desk"
 	"ctrlrun.dev/operator/test/chaos/judge"
 	"ctrlrun.dev/operator/test/chaos/proxy"

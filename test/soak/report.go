@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 	"ctrlrun.dev/operator/test/chaos/judge"
 )
 

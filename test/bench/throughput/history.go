@@ -13,10 +13,10 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	sdk "ctrlrun.dev/operator/client"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 // life is one action with everything that is stored of it. Copies of it differ in what tells actions apart, and are as true

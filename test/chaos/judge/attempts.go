@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 // attemptID names an attempt. An Action without an effect key is an attempt of its own, with number 0.

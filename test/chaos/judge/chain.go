@@ -6,10 +6,8 @@ import (
 	"slices"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/controllers/records"
-	"ctrlrun.dev/operator/kernel/decision"
-	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 // chain verifies the receipts as `kubectl ctrlrun receipts verify` does: their bytes and links, the copies beside them, what
@@ -31,7 +29,7 @@ func chain(s State) []Finding {
 	}
 	cross := crossCheck(s, receipts)
 	for i := range receipts {
-		stored := receipt.Stored{Name: receipts[i].Name, Entry: entries[i], Columns: columnsOf(&receipts[i])}
+		stored := records.Stored(&receipts[i])
 		if err := cross.Add(stored, receipt.DigestOf(entries[i])); err != nil {
 			found = append(found, Finding{Rule: "unreadable", Detail: err.Error()})
 		}
@@ -53,30 +51,13 @@ func headOf(ledger *v1alpha1.Ledger) *receipt.Link {
 	return &receipt.Link{Seq: ledger.Status.Seq, Hash: ledger.Status.Hash}
 }
 
-func columnsOf(o *v1alpha1.Receipt) receipt.Columns {
-	return receipt.Columns{
-		Kind: o.Spec.Kind, Result: o.Spec.Result, Reason: o.Spec.Reason, ActionType: o.Spec.ActionType, ActionName: o.Spec.ActionName,
-		Agent: o.Spec.Agent, EffectName: o.Spec.EffectName, Attempt: o.Spec.Attempt,
-	}
-}
-
 // crossCheck knows what the Actions refer to.
 func crossCheck(s State, receipts []v1alpha1.Receipt) *receipt.CrossCheck {
 	cross := receipt.NewCrossCheck(receipt.Place{Namespace: s.Namespace, NamespaceUID: s.NamespaceUID, ClusterID: s.ClusterID})
 	for i := range s.Actions {
-		a := &s.Actions[i]
-		ref := a.Status.ReceiptRef
-		if ref == nil {
-			continue
+		if r, finished := records.Reference(&s.Actions[i]); finished {
+			cross.Refer(r)
 		}
-		r := receipt.Reference{ActionName: a.Name, ActionUID: string(a.UID), Name: ref.Name, Link: receipt.Link{Seq: ref.Seq, Hash: ref.Hash}}
-		switch a.Status.State {
-		case v1alpha1.ActionCommitted:
-			r.Result = decision.Committed
-		case v1alpha1.ActionFailed:
-			r.Result = decision.Failed
-		}
-		cross.Refer(r)
 	}
 	return cross
 }
@@ -90,7 +71,7 @@ func holdEffects(s State, cross *receipt.CrossCheck) {
 		if e.Status == nil {
 			continue // it counts as Ambiguous, and is a finding of its own
 		}
-		if doubt := cross.Judge(recordOf(e)); doubt != (receipt.Doubt{}) {
+		if doubt := cross.Judge(records.EffectSays(e)); doubt != (receipt.Doubt{}) {
 			cross.Contradicted(doubt)
 		}
 	}
@@ -102,27 +83,6 @@ func holdEffects(s State, cross *receipt.CrossCheck) {
 			cross.Contradicted(doubt)
 		}
 	}
-}
-
-func recordOf(o *v1alpha1.Effect) receipt.Record {
-	status := o.Status
-	r := receipt.Record{
-		Name: o.Name, UID: string(o.UID), Attempt: status.Attempt, Changed: status.LastTransitionTime.Time,
-		Result: map[v1alpha1.EffectState]decision.Result{
-			v1alpha1.EffectCommitted: decision.Committed, v1alpha1.EffectFailed: decision.Failed, v1alpha1.EffectAmbiguous: decision.Ambiguous,
-		}[status.State],
-		Lost: status.State == v1alpha1.EffectAmbiguous && status.Cause == v1alpha1.CauseStatusMissing,
-	}
-	if status.Holder != nil {
-		r.HolderName, r.HolderUID = status.Holder.Name, string(status.Holder.UID)
-	}
-	if n := len(status.History); n > 0 && status.State == v1alpha1.EffectFailed {
-		r.NeverBegan = status.History[n-1].Attempt == status.Attempt && status.History[n-1].Result == effect.NeverBegan
-	}
-	if status.Resolution != nil {
-		r.Resolution = status.Resolution.Name
-	}
-	return r
 }
 
 // refold adds the receipts one by one, as whoever appends does.

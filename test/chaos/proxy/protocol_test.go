@@ -84,32 +84,10 @@ func aside(point string) bool {
 	return strings.HasSuffix(point, ".judge") || strings.HasPrefix(point, "events.") || strings.HasSuffix(point, ".delete")
 }
 
-// movableClock is the machine's clock, moved.
-type movableClock struct {
-	mu     sync.Mutex
-	offset time.Duration
-	jumped chan struct{}
-}
-
-func (c *movableClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Now().Add(c.offset)
-}
-
-func (c *movableClock) Changed() <-chan struct{} { return c.jumped }
-
-func (c *movableClock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.offset += d
-	c.jumped <- struct{}{}
-}
-
 var _ = Describe("the points of an operator, of agents and of people", Ordered, func() {
 	var (
 		recorded = &recorder{}
-		clock    = &movableClock{jumped: make(chan struct{}, 16)}
+		clock    = &testenv.Clock{}
 		ns       string
 		proxy    *Proxy
 		operator *testenv.Operator
@@ -277,7 +255,7 @@ var _ = Describe("the points of an operator, of agents and of people", Ordered, 
 		Expect(err).NotTo(HaveOccurred())
 		Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
 		lease := time.Until(call.Action().Status.Execution.LeaseExpirationTime.Time)
-		clock.advance(lease + flow.LapseGrace + time.Second)
+		clock.Advance(GinkgoT(), lease+flow.LapseGrace+time.Second)
 		expect(mark, PointPropose, PointReserve, PointAdmit, PointLapse, PointSettle, PointAppend, PointFinish)
 		mark = recorded.mark()
 		Expect(call.Report(ctx, sdk.Committed())).NotTo(Succeed())

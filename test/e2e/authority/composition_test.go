@@ -226,7 +226,7 @@ var _ = Describe("A Grant of type BreakGlass", Serial, func() {
 		By("ending by itself")
 		s.handed(s.oncall, "again", s.opening("emergency", s.dawn, nil))
 		a = s.reaches(s.refund(s.dawn, asked), v1alpha1.ActionAwaitingApproval)
-		clock.Advance(31 * time.Minute)
+		clock.Advance(GinkgoT(), 31*time.Minute)
 		again := map[string]string{"delegation": "again", "grant": "emergency", "depth": "1", "break_glass": "true"}
 		s.refusedSince(a, refusal{decision.AuthorityExpired, nil, again})
 		s.refused(s.refund(s.dawn, asked), refusal{decision.AuthorityExpired, nil, again})

@@ -17,12 +17,12 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/timeline"
+	"ctrlrun.dev/operator/records"
 	"ctrlrun.dev/operator/test/testenv"
 )
 

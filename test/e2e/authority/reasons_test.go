@@ -84,13 +84,13 @@ var _ = Describe("Who may not propose", Serial, func() {
 
 		Entry("authority_expired: a Grant", func(s *scene) testenv.User {
 			s.grant("refunds", s.refunds(nil))
-			clock.Advance(3 * time.Hour)
+			clock.Advance(GinkgoT(), 3*time.Hour)
 			return s.agent
 		}, refusal{decision.AuthorityExpired, []string{"Grant/refunds", "it has expired", "Ask whoever gave it for a new one."}, map[string]string{"grant": "refunds"}}),
 		Entry("authority_expired: a Delegation, before its Grant", func(s *scene) testenv.User {
 			s.grant("refunds", s.refunds(nil))
 			s.chainOf(1)
-			clock.Advance(100 * time.Minute)
+			clock.Advance(GinkgoT(), 100*time.Minute)
 			return s.night
 		}, refusal{decision.AuthorityExpired, []string{"Delegation/to-night", "it has expired"}, below("to-night", 1, nil)}),
 
@@ -122,7 +122,7 @@ var _ = Describe("Who may not propose", Serial, func() {
 		Entry("authority_escalation: an ancestor has expired", func(s *scene) testenv.User {
 			s.grant("refunds", s.refunds(nil))
 			s.chainOf(2)
-			clock.Advance(100 * time.Minute) // both Delegations end then; the walk names what is above
+			clock.Advance(GinkgoT(), 100*time.Minute) // both Delegations end then; the walk names what is above
 			return s.dawn
 		}, refusal{decision.AuthorityEscalation, []string{"Delegation/to-night, which it goes back to, has expired", "Renew what has expired"},
 			below("to-dawn", 2, map[string]string{"expired_parent": "Delegation/to-night"})}),

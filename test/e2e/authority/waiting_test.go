@@ -54,7 +54,7 @@ var _ = Describe("An Action that waits", Serial, func() {
 			s.grant("refunds", s.refunds(nil))
 			s.handed(s.agent, "to-night", s.part(grantRef("refunds"), s.night, fields{"expirationTime": at(time.Hour)}))
 			a := s.waiting(s.night, state)
-			clock.Advance(61 * time.Minute)
+			clock.Advance(GinkgoT(), 61*time.Minute)
 			s.refusedSince(a, refusal{decision.AuthorityExpired, nil, below("to-night", 1, nil)})
 		})
 

@@ -18,9 +18,9 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 	"ctrlrun.dev/operator/test/testenv"
 )
 

@@ -179,7 +179,7 @@ var _ = Describe("What enforcing would have stopped", func() {
 		name := unique("txn")
 		key := "refund:" + name
 		a := s.reaches(s.propose(refund(name, denied)), v1alpha1.ActionAdmitted)
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		a = s.reaches(a, v1alpha1.ActionObserved)
 		Expect(a.Status.Outcome).To(Equal(v1alpha1.ActionAmbiguous))
 		Expect(a.Status.Reason).To(Equal(string(decision.LeaseLapsed)))
@@ -211,7 +211,7 @@ var _ = Describe("What enforcing would have stopped", func() {
 		s.ran(refund(name, allowed), v1alpha1.OutcomeCommitted)
 		version := s.effect("refund:" + name).ResourceVersion
 		a := s.reaches(s.propose(refund(name, allowed)), v1alpha1.ActionAdmitted)
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		a = s.reaches(a, v1alpha1.ActionObserved)
 		Expect(a.Status.Outcome).To(Equal(v1alpha1.ActionAmbiguous))
 		Expect(a.Status.Message).To(ContainSubstring("there is nothing to resolve"))
@@ -223,7 +223,7 @@ var _ = Describe("What enforcing would have stopped", func() {
 		s := observing()
 		name := unique("txn")
 		first := s.reaches(s.propose(refund(name, allowed)), v1alpha1.ActionAdmitted)
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		first = s.reaches(first, v1alpha1.ActionObserved)
 		Expect(first.Status.Outcome).To(Equal(v1alpha1.ActionAmbiguous))
 		second := s.propose(refund(name, allowed).unclaimed()) // the clock is ahead: its process has to say that it is there
@@ -279,7 +279,7 @@ var _ = Describe("Observe mode still refuses", func() {
 		s := observing()
 		closeGap := env.AdmissionGap(GinkgoT(), "ctrlrun-approvals")
 		a := s.propose(act("note.write", `{}`))
-		clock.Advance(10 * time.Second)
+		clock.Advance(GinkgoT(), 10*time.Second)
 		Eventually(func() string { return s.get(a).Status.Reason }).Should(Equal(string(decision.AdmissionMissing)))
 		closeGap()
 		a = s.reaches(a, v1alpha1.ActionBlocked)

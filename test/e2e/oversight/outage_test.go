@@ -260,7 +260,7 @@ var _ = Describe("an operator that dies between asking who may approve and admit
 		right.revoke()
 		operator = startOperator(controllers.Options{})
 		a = s.waits(a, "0/1")
-		clock.Advance(time.Duration(a.Spec.LeaseDurationSeconds)*time.Second + time.Second)
+		clock.Advance(GinkgoT(), time.Duration(a.Spec.LeaseDurationSeconds)*time.Second+time.Second)
 		s.approve(bob, a)
 		s.claim(s.reaches(a, v1alpha1.ActionClaimable))
 		a = s.reaches(a, v1alpha1.ActionBlocked)

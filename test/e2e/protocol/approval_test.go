@@ -144,13 +144,13 @@ var _ = Describe("an approval", func() {
 	It("does not count when it comes after the question expired", func() {
 		s := newScene()
 		// The operator's clock is behind: by the apiserver's, the question has expired when it is put.
-		clock.Advance(-20 * time.Minute)
+		clock.Advance(GinkgoT(), -20*time.Minute)
 		a := s.asked(unique("txn"))
 		late := s.approve(s.approver, a)
 		expectRefused(late, v1alpha1.ReasonExpired)
 		Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionAwaitingApproval))
 
-		clock.Advance(20 * time.Minute)
+		clock.Advance(GinkgoT(), 20*time.Minute)
 		a = s.reaches(a, v1alpha1.ActionExpired, string(decision.ApprovalExpired))
 		d := s.receiptOf(a)
 		Expect(d.Result).To(Equal(decision.Denied))
@@ -162,7 +162,7 @@ var _ = Describe("an approval", func() {
 		s := newScene()
 		a := s.reaches(s.propose(act("grant.admin", `{"to":"`+unique("user")+`"}`)), v1alpha1.ActionAwaitingApproval)
 		expectAccepted(s.approve(s.approver, a))
-		clock.Advance(15*time.Minute + time.Second)
+		clock.Advance(GinkgoT(), 15*time.Minute+time.Second)
 		a = s.reaches(a, v1alpha1.ActionExpired, string(decision.ApprovalExpired))
 		Expect(a.Status.Message).To(ContainSubstring("1 of 2"))
 		Expect(s.receiptOf(a).Result).To(Equal(decision.Denied))
@@ -179,7 +179,7 @@ var _ = Describe("an approval", func() {
 		Expect(a.Status.Approval.ExpirationTime.Sub(a.Status.Approval.RequestTime.Time)).To(Equal(time.Minute))
 		Expect(a.Status.ClaimExpirationTime.Sub(a.Status.ClaimableTime.Time)).To(Equal(time.Minute))
 
-		clock.Advance(2 * time.Minute)
+		clock.Advance(GinkgoT(), 2*time.Minute)
 		a = s.reaches(a, v1alpha1.ActionExpired, string(decision.NotClaimed))
 		d := s.receiptOf(a)
 		Expect(d.Result).To(Equal(decision.Denied))
@@ -476,7 +476,7 @@ var _ = Describe("a statement made while admission was missing", Serial, func() 
 
 		By("holding meanwhile, and saying so")
 		during := s.propose(refund(unique("txn"), 100))
-		clock.Advance(10 * time.Second)
+		clock.Advance(GinkgoT(), 10*time.Second)
 		Eventually(func() string { return s.get(during).Status.Reason }).Should(Equal(string(decision.AdmissionMissing)))
 		Expect(s.get(during).Status.State).To(Equal(v1alpha1.ActionPending))
 		Expect(s.get(during).Status.Message).To(ContainSubstring("ctrlrun-approvals"))

@@ -80,7 +80,7 @@ var _ = Describe("a claim", func() {
 		payment := unique("txn")
 		p := refund(payment, 100)
 		a := s.propose(p)
-		clock.Advance(time.Minute) // as long as the operator was away
+		clock.Advance(GinkgoT(), time.Minute) // as long as the operator was away
 		operator = startOperator(controllers.Options{})
 		a = s.reaches(a, v1alpha1.ActionClaimable)
 		s.noEffect("refund:" + payment)
@@ -183,7 +183,7 @@ var _ = Describe("a claim", func() {
 		payment := unique("txn")
 		a, _ := s.approved(payment)
 		free := s.claimable(unique("txn"))
-		clock.Advance(15*time.Minute + time.Second)
+		clock.Advance(GinkgoT(), 15*time.Minute+time.Second)
 		for _, o := range []*v1alpha1.Action{a, free} {
 			o = s.reaches(o, v1alpha1.ActionExpired, string(decision.NotClaimed))
 			d := s.receiptOf(o)

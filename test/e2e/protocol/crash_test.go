@@ -294,7 +294,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 			doomed := startDoomed(point)
 			payment := unique("txn")
 			a := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
-			clock.Advance(time.Duration(a.Spec.LeaseDurationSeconds)*time.Second + 11*time.Second)
+			clock.Advance(GinkgoT(), time.Duration(a.Spec.LeaseDurationSeconds)*time.Second+11*time.Second)
 			Eventually(doomed.Died).Should(BeClosed())
 			operator = startOperator(controllers.Options{})
 			s.reaches(a, v1alpha1.ActionAmbiguous, "lease_lapsed")
@@ -312,7 +312,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 			payment := unique("txn")
 			a := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
 			own := s.outcome(a, v1alpha1.OutcomeCommitted)
-			clock.Advance(lapsed)
+			clock.Advance(GinkgoT(), lapsed)
 			s.reaches(a, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
 			o := late(own)
 			Expect(env.Client(s.agent).Create(ctx, o)).To(Succeed())
@@ -478,7 +478,7 @@ var _ = Describe("two operators at once", Serial, func() {
 				s.reaches(first, v1alpha1.ActionAmbiguous)
 			} else {
 				first = s.reaches(first, v1alpha1.ActionAdmitted)
-				clock.Advance(time.Duration(first.Spec.LeaseDurationSeconds)*time.Second + 11*time.Second)
+				clock.Advance(GinkgoT(), time.Duration(first.Spec.LeaseDurationSeconds)*time.Second+11*time.Second)
 				s.reaches(first, v1alpha1.ActionAmbiguous, "lease_lapsed")
 			}
 			expectAccepted(s.resolve(s.oncall, key, v1alpha1.ResolutionNotExecuted))

@@ -41,7 +41,7 @@ func forge[T client.Object](u testenv.User, o T) T {
 func (s *scene) gapNoticed() *v1alpha1.Action {
 	GinkgoHelper()
 	during := s.propose(refund(unique("txn"), 100))
-	clock.Advance(10 * time.Second)
+	clock.Advance(GinkgoT(), 10*time.Second)
 	Eventually(func() string { return s.get(during).Status.Reason }).Should(Equal(string(decision.AdmissionMissing)))
 	return during
 }
@@ -73,7 +73,7 @@ var _ = Describe("what was forged while admission was missing", Serial, func() {
 		Expect(resolution.Spec.Resolver).To(Equal(s.oncall.Name))
 
 		By("waiting meanwhile")
-		clock.Advance(time.Second) // everything is looked at again
+		clock.Advance(GinkgoT(), time.Second) // everything is looked at again
 		Consistently(func(g Gomega) {
 			g.Expect(s.get(running).Status.State).To(Equal(v1alpha1.ActionAdmitted))
 			g.Expect(s.get(noted).Status.State).To(Equal(v1alpha1.ActionAdmitted))
@@ -106,7 +106,7 @@ var _ = Describe("what was forged while admission was missing", Serial, func() {
 		}
 
 		By("a late report is not shown to whoever resolves")
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		s.reaches(silent, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
 		key := "refund:" + lapsing
 		expectAccepted(s.resolve(s.oncall, key, v1alpha1.ResolutionCommitted))
@@ -174,7 +174,7 @@ var _ = Describe("a chain that becomes shorter while an operator runs", Serial, 
 
 		retry := reserving.propose(refund(payment, 100))
 		note := admitting.propose(act("note.write", `{"text":"hello"}`))
-		clock.Advance(10 * time.Second)
+		clock.Advance(GinkgoT(), 10*time.Second)
 		reserving.holds(retry)
 		admitting.holds(note)
 		reserving.noEffect("refund:" + payment)
@@ -222,7 +222,7 @@ var _ = Describe("a chain that is held", Serial, func() {
 		closeGap()
 		for _, s := range scenes {
 			waiting := s.propose(refund(unique("txn"), 100).unclaimed())
-			clock.Advance(10 * time.Second)
+			clock.Advance(GinkgoT(), 10*time.Second)
 			s.holds(waiting)
 		}
 
@@ -235,7 +235,7 @@ var _ = Describe("a chain that is held", Serial, func() {
 		heads["the receipt"] = receipt.Link{Seq: back.Spec.Seq, Hash: back.Spec.Hash}
 		operator = startOperator(controllers.Options{})
 		since := s.propose(refund(unique("txn"), 100).unclaimed())
-		clock.Advance(10 * time.Second)
+		clock.Advance(GinkgoT(), 10*time.Second)
 		s.holds(since)
 		Expect(s.ledger().Status.Epoch).To(BeZero())
 		Expect(operator.Stop()).To(Succeed())

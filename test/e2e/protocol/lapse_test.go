@@ -53,7 +53,7 @@ var _ = Describe("a lease", func() {
 		s := newScene()
 		payment := unique("txn")
 		a := s.admitted(payment)
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		a = s.reaches(a, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
 
 		o := s.lock(a)
@@ -76,7 +76,7 @@ var _ = Describe("a lease", func() {
 	It("is not over before its time", func() {
 		s := newScene()
 		a := s.admitted(unique("txn"))
-		clock.Advance(lease - time.Minute)
+		clock.Advance(GinkgoT(), lease-time.Minute)
 		// The clock's jump makes the operator look at this one as well; one that is proposed now shows that it has.
 		s.reaches(s.propose(refund(unique("txn"), 100)), v1alpha1.ActionClaimable)
 		Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionAdmitted))
@@ -86,7 +86,7 @@ var _ = Describe("a lease", func() {
 		s := newScene()
 		payment := unique("txn")
 		a := s.admitted(payment)
-		clock.Advance(lease + flow.LapseGrace/2)
+		clock.Advance(GinkgoT(), lease+flow.LapseGrace/2)
 		s.report(s.agent, a, v1alpha1.OutcomeCommitted)
 		s.reaches(a, v1alpha1.ActionCommitted)
 		Expect(s.effect("refund:" + payment).Status.State).To(Equal(v1alpha1.EffectCommitted))
@@ -95,7 +95,7 @@ var _ = Describe("a lease", func() {
 	It("ends an Action without effect key as well", func() {
 		s := newScene()
 		a := s.reaches(s.propose(act("note.write", `{"text":"hello"}`)), v1alpha1.ActionAdmitted)
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		s.reaches(a, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
 		Expect(s.receiptOf(a).Result).To(Equal(decision.Ambiguous))
 	})
@@ -107,7 +107,7 @@ var _ = Describe("a report", func() {
 		payment := unique("txn")
 		a := s.admitted(payment)
 		own := s.outcome(a, v1alpha1.OutcomeCommitted)
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		a = s.reaches(a, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
 
 		err := env.Client(s.agent).Create(ctx, own.DeepCopy())
@@ -129,7 +129,7 @@ var _ = Describe("a report", func() {
 		withoutOperator()
 		s.report(s.agent, a, v1alpha1.OutcomeCommitted)
 		s.report(s.agent, b, v1alpha1.OutcomeNotExecuted)
-		clock.Advance(24 * time.Hour)
+		clock.Advance(GinkgoT(), 24*time.Hour)
 		operator = startOperator(controllers.Options{})
 		s.reaches(a, v1alpha1.ActionCommitted)
 		s.reaches(b, v1alpha1.ActionFailed)
@@ -143,7 +143,7 @@ var _ = Describe("a report", func() {
 		withoutOperator()
 		// The operator has made up its mind that the lease is over, and is about to say so.
 		p := pausedAt("before lapse")
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		operator = startOperator(controllers.Options{Crash: p.at})
 		Eventually(p.At).Should(BeClosed())
 		s.report(s.agent, a, v1alpha1.OutcomeCommitted)
@@ -161,7 +161,7 @@ var _ = Describe("a report", func() {
 		a := s.admitted(payment)
 		withoutOperator()
 		p := pausedAt("after lapse")
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		operator = startOperator(controllers.Options{Crash: p.at})
 		Eventually(p.At).Should(BeClosed())
 		err := env.Client(s.agent).Create(ctx, s.outcome(s.get(a), v1alpha1.OutcomeCommitted))
@@ -188,7 +188,7 @@ var _ = Describe("a report", func() {
 			o := s.outcome(a, v1alpha1.OutcomeCommitted)
 			done.Go(func() { reports[i] = env.Client(s.agent).Create(ctx, o) })
 		}
-		clock.Advance(lapsed)
+		clock.Advance(GinkgoT(), lapsed)
 		done.Wait()
 		for i, a := range actions {
 			if reports[i] == nil {

@@ -16,10 +16,10 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers"
-	"ctrlrun.dev/operator/controllers/records"
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 	"ctrlrun.dev/operator/test/testenv"
 )
 
@@ -149,7 +149,7 @@ var _ = Describe("a chain that is shorter than it was", Serial, func() {
 		for _, s := range []*scene{seen, unseen, deep} {
 			waiting[s] = s.propose(refund(unique("txn"), 100).unclaimed())
 		}
-		clock.Advance(10 * time.Second)
+		clock.Advance(GinkgoT(), 10*time.Second)
 		for s, a := range waiting {
 			s.holds(a)
 		}
@@ -228,7 +228,7 @@ var _ = Describe("a namespace that was deleted and created again", func() {
 		s.policy("payments", payments)
 
 		retry := s.propose(refund(unique("txn"), 100).unclaimed())
-		clock.Advance(10 * time.Second)
+		clock.Advance(GinkgoT(), 10*time.Second)
 		s.holds(retry)
 		Expect(s.ledger().Status.NamespaceUID).To(Equal(before.Status.NamespaceUID))
 		Expect(s.receipts()).To(BeEmpty())

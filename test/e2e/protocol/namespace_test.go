@@ -81,7 +81,7 @@ var _ = Describe("a namespace that is being deleted", func() {
 		a := s.propose(refund(payment, 100))
 		Expect(env.Admin().Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})).To(Succeed())
 		operator = startOperator(controllers.Options{})
-		clock.Advance(10 * time.Second)
+		clock.Advance(GinkgoT(), 10*time.Second)
 		Eventually(func() string { return s.get(a).Status.Reason }).Should(Equal(string(decision.NamespaceTerminating)))
 		a = s.get(a)
 		Expect(a.Status.State).To(Equal(v1alpha1.ActionPending))
@@ -100,7 +100,7 @@ var _ = Describe("a namespace that is being deleted", func() {
 		s.claim(s.agent, a)
 		Expect(env.Admin().Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})).To(Succeed())
 		operator = startOperator(controllers.Options{})
-		clock.Advance(10 * time.Second)
+		clock.Advance(GinkgoT(), 10*time.Second)
 		Eventually(func() string { return s.get(a).Status.Reason }).Should(Equal(string(decision.NamespaceTerminating)))
 		Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionClaimable))
 		s.noEffect("refund:" + payment)
@@ -120,11 +120,11 @@ var _ = Describe("a finished Action", func() {
 		denied := s.reaches(s.propose(refund(unique("txn"), 9000)), v1alpha1.ActionDenied)
 		open := s.asked(unique("txn"))
 
-		clock.Advance(50 * time.Second)
+		clock.Advance(GinkgoT(), 50*time.Second)
 		s.reaches(s.propose(refund(unique("txn"), 9000)), v1alpha1.ActionDenied)
 		Expect(gone(a)()).To(BeFalse(), "it is not time yet")
 
-		clock.Advance(15 * time.Second)
+		clock.Advance(GinkgoT(), 15*time.Second)
 		for _, statement := range []client.Object{a, yes, c, o, denied} {
 			Eventually(gone(statement)).Should(BeTrue(), "%T %s", statement, statement.GetName())
 		}
@@ -144,7 +144,7 @@ var _ = Describe("a finished Action", func() {
 		payment, other := unique("txn"), unique("txn")
 		a := s.ambiguous(payment)
 		done := s.committed(other)
-		clock.Advance(2 * time.Minute)
+		clock.Advance(GinkgoT(), 2*time.Minute)
 		Eventually(gone(done)).Should(BeTrue())
 		Expect(gone(a)()).To(BeFalse())
 		var outcomes v1alpha1.OutcomeList
@@ -164,7 +164,7 @@ var _ = Describe("a finished Action", func() {
 		s.settings(`{"finishedTTLSeconds": 60}`)
 		a := s.committed(unique("txn"))
 		withoutOperator()
-		clock.Advance(2 * time.Minute)
+		clock.Advance(GinkgoT(), 2*time.Minute)
 		operator = startOperator(controllers.Options{})
 		s.propose(refund(unique("txn"), 9000))
 		Eventually(gone(a)).Should(BeTrue())
@@ -235,7 +235,7 @@ var _ = Describe("a refusal", func() {
 		by := func(o *v1alpha1.Action) { o.Spec.NotAfter = &until }
 		inTime := s.reaches(s.propose(refund(unique("txn"), 100).with(by)), v1alpha1.ActionAdmitted)
 		waiting := s.reaches(s.propose(refund(unique("txn"), 2000).with(by)), v1alpha1.ActionAwaitingApproval)
-		clock.Advance(2 * time.Minute)
+		clock.Advance(GinkgoT(), 2*time.Minute)
 		s.reaches(waiting, v1alpha1.ActionExpired, string(decision.NotAfter))
 		refused(s, refund(unique("txn"), 100).with(by), v1alpha1.ActionExpired, decision.NotAfter, until.UTC().Format(time.RFC3339))
 		Expect(s.get(inTime).Status.State).To(Equal(v1alpha1.ActionAdmitted))

@@ -197,7 +197,7 @@ var _ = Describe("eight processes of one identity", func() {
 		Eventually(began).Should(BeClosed())
 		Expect(agent.cmd.Process.Kill()).To(Succeed())
 
-		clock.Advance(10*time.Minute + 11*time.Second)
+		clock.Advance(GinkgoT(), 10*time.Minute+11*time.Second)
 		e := s.effectReaches("refund:"+payment, v1alpha1.EffectAmbiguous)
 		Expect(e.Status.Cause).To(Equal(v1alpha1.CauseLeaseLapsed))
 		a := &v1alpha1.Action{}

@@ -4,7 +4,6 @@ package protocol
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ var (
 	env *testenv.Environment
 	// operator is the one that runs for all specs. A spec that needs another, or none, stops it and starts it again.
 	operator *testenv.Operator
-	clock    = newMovableClock()
+	clock    = &testenv.Clock{}
 )
 
 func TestProtocol(t *testing.T) {
@@ -58,46 +57,4 @@ func startOperator(o controllers.Options) *testenv.Operator {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	return started
-}
-
-// movableClock is the machine's clock, moved.
-type movableClock struct {
-	mu      sync.Mutex
-	offset  time.Duration
-	waiters []chan struct{}
-}
-
-func newMovableClock() *movableClock { return &movableClock{} }
-
-func (c *movableClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Now().Add(c.offset)
-}
-
-// Changed implements controllers.Clock. Each operator gets a channel of its own.
-func (c *movableClock) Changed() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w := make(chan struct{}, 1)
-	c.waiters = append(c.waiters, w)
-	return w
-}
-
-// Advance moves the clock, until the spec is over.
-func (c *movableClock) Advance(d time.Duration) {
-	c.move(d)
-	DeferCleanup(func() { c.move(-d) })
-}
-
-func (c *movableClock) move(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.offset += d
-	for _, w := range c.waiters {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,13 +19,14 @@ import (
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/records"
 )
 
 // authorities are the grants, delegations and revocations of a namespace, and what the operator makes of them.
 type authorities struct {
 	grants      map[string]*v1alpha1.Grant
 	delegations map[string]*v1alpha1.Delegation
-	// revocations in the order of their names, without those that were refused.
+	// revocations in the order of their names. Each counts, whatever its verdict says.
 	revocations []v1alpha1.Revocation
 	// unread are the kinds that could not be read; without them what is said here may be wrong.
 	unread []string
@@ -56,79 +56,20 @@ func (s *session) authorities(ctx context.Context, maxDepth int) (*authorities, 
 // unite makes of objects what the operator makes of them. What was accepted before since does not count: its status may be
 // forged.
 func unite(grants []v1alpha1.Grant, delegations []v1alpha1.Delegation, revocations []v1alpha1.Revocation, maxDepth int, since time.Time) *authorities {
-	found := &authorities{grants: map[string]*v1alpha1.Grant{}, delegations: map[string]*v1alpha1.Delegation{}}
-	documents := authority.Documents{MaxDepth: maxDepth}
+	slices.SortFunc(revocations, func(a, b v1alpha1.Revocation) int { return strings.Compare(a.Name, b.Name) })
+	found := &authorities{
+		grants: map[string]*v1alpha1.Grant{}, delegations: map[string]*v1alpha1.Delegation{}, revocations: revocations,
+		set: authority.NewSet(new(records.Authorities).Documents(grants, delegations, revocations, maxDepth, since)),
+	}
 	for i := range grants {
-		o := &grants[i]
-		if o.DeletionTimestamp != nil {
-			continue // it counts no more
+		if o := &grants[i]; records.InForce(o) {
+			found.grants[o.Name] = o
 		}
-		found.grants[o.Name] = o
-		documents.Grants = append(documents.Grants, grantSource(o))
 	}
 	for i := range delegations {
-		o := &delegations[i]
-		found.delegations[o.Name] = o
-		documents.Delegations = append(documents.Delegations, delegationSource(o, since))
+		found.delegations[delegations[i].Name] = &delegations[i]
 	}
-	for i := range revocations {
-		if refused(revocations[i].Status.Conditions) == nil {
-			found.revocations = append(found.revocations, revocations[i])
-		}
-	}
-	slices.SortFunc(found.revocations, func(a, b v1alpha1.Revocation) int { return strings.Compare(a.Name, b.Name) })
-	for _, r := range found.revocations {
-		documents.Revocations = append(documents.Revocations, authority.Revocation{
-			Name: r.Name, DelegationName: r.Spec.DelegationRef.Name, DelegationUID: string(r.Spec.DelegationRef.UID), Revoker: r.Spec.Revoker,
-		})
-	}
-	found.set = authority.NewSet(documents)
 	return found
-}
-
-func grantSource(o *v1alpha1.Grant) authority.GrantSource {
-	spec, err := canonicalSpec(o.Spec.Raw, o.Spec)
-	if err != nil {
-		return authority.GrantSource{Name: o.Name, UID: string(o.UID), Generation: o.Generation, Problem: "spec: " + err.Error()}
-	}
-	source, _ := authority.NewGrantSource(o.Name, string(o.UID), o.Generation, spec)
-	return source
-}
-
-func delegationSource(o *v1alpha1.Delegation, since time.Time) authority.DelegationSource {
-	created := o.CreationTimestamp.Time
-	source := authority.DelegationSource{Name: o.Name, UID: string(o.UID), Created: created}
-	spec, err := canonicalSpec(o.Spec.Raw, o.Spec)
-	if err != nil {
-		source.Problem = "spec: " + err.Error()
-	} else {
-		source, _ = authority.NewDelegationSource(o.Name, string(o.UID), created, spec)
-	}
-	verdict := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition)
-	if verdict == nil {
-		return source
-	}
-	source.ParentUID = string(o.Status.ParentUID)
-	switch given := verdict.Status == metav1.ConditionTrue; {
-	case flow.DelegationStands(given, created, since):
-		source.Accepted = true
-	case given:
-		source.Refused = flow.MadeWithoutAdmission.Condition()
-	default:
-		source.Refused = verdict.Reason
-	}
-	return source
-}
-
-// canonicalSpec is what is judged: the bytes that are stored, or those that would be.
-func canonicalSpec(raw []byte, spec any) (any, error) {
-	if raw == nil {
-		var err error
-		if raw, err = json.Marshal(spec); err != nil {
-			return nil, err
-		}
-	}
-	return canonical.Parse(raw)
 }
 
 // refused is the verdict that a statement does not count; nil if it has none, or counts.
@@ -234,18 +175,15 @@ func (x *authorities) resolve(ref authority.Ref, namespace string) (authority.Re
 
 // ruling is what the Settings of a namespace say.
 type ruling struct {
-	unread   bool // they may not be read, and the defaults are taken
-	required bool
-	observe  bool
-	maxDepth int
-	limits   flow.Limits
+	records.Ruling
+	unread bool // they may not be read, and the defaults are taken
 }
 
 func (r ruling) authorityText() string {
 	switch {
 	case r.unread:
 		return "not visible to you: if the Settings say Required, only what is in force here lets anybody propose"
-	case r.required:
+	case r.Required:
 		return "Required: only what is in force here lets anybody propose"
 	}
 	return "NotRequired: everybody may propose what policy allows, and what is here decides nothing"
@@ -257,32 +195,7 @@ func (s *session) ruling(ctx context.Context) (ruling, error) {
 	if err != nil && !apierrors.IsForbidden(err) && (!apierrors.IsNotFound(err) || missingKind(err)) {
 		return ruling{}, explain(err)
 	}
-	r := rulingOf(settings)
-	r.unread = apierrors.IsForbidden(err)
-	return r, nil
-}
-
-func rulingOf(o *v1alpha1.Settings) ruling {
-	number := func(v *int64, otherwise int64) int64 {
-		if v != nil {
-			return *v
-		}
-		return otherwise
-	}
-	seconds := func(v *int64, otherwise int64) time.Duration {
-		return time.Duration(number(v, otherwise)) * time.Second
-	}
-	spec := o.Spec
-	return ruling{
-		required: spec.Authority != nil && *spec.Authority == v1alpha1.AuthorityRequired,
-		observe:  spec.Mode != nil && *spec.Mode == v1alpha1.ModeObserve,
-		maxDepth: int(number(spec.MaxDelegationDepth, v1alpha1.DefaultMaxDelegationDepth)),
-		limits: flow.Limits{
-			ApprovalTTL: seconds(spec.ApprovalTTLSeconds, v1alpha1.DefaultApprovalTTLSeconds),
-			MaxLease:    seconds(spec.MaxLeaseSeconds, v1alpha1.DefaultMaxLeaseSeconds),
-			FinishedTTL: seconds(spec.FinishedTTLSeconds, v1alpha1.DefaultFinishedTTLSeconds),
-		},
-	}
+	return ruling{Ruling: records.Settings(settings), unread: apierrors.IsForbidden(err)}, nil
 }
 
 // environment of the namespace, and whether it is known: who may not read the namespace is told the default.
@@ -297,10 +210,7 @@ func (s *session) environment(ctx context.Context) (name string, known bool, err
 	case err != nil:
 		return "", false, explain(err)
 	}
-	if label := namespace.Labels[v1alpha1.EnvironmentLabel]; label != "" {
-		return label, true, nil
-	}
-	return v1alpha1.DefaultEnvironment, true, nil
+	return records.Environment(&namespace), true, nil
 }
 
 // How a grant or a delegation stands, for programs.

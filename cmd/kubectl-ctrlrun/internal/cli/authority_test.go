@@ -209,13 +209,32 @@ func TestASearchGoesByUIDAndEndsInACycle(t *testing.T) {
 	}
 }
 
-// A revocation that was refused cuts nothing.
-func TestARefusedRevocationDoesNotCount(t *testing.T) {
+// A Revocation can only take away, so the operator goes by it before its verdict and whatever that says.
+func TestARevocationCountsWhateverItsVerdictSays(t *testing.T) {
 	r := aRevocation("one", "rosa")
 	r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.AcceptedCondition, Status: metav1.ConditionFalse, Reason: "DelegationNotFound"}}
 	x := unite([]v1alpha1.Grant{aGrant(t, "root", rootGrant)}, []v1alpha1.Delegation{aDelegation(t, "one", "Grant/root", "boss", "x")}, []v1alpha1.Revocation{r}, 3, time.Time{})
-	if got := x.choose(&revoking{name: "one"}, authority.Ref{}); names(got.todo) != "one" {
+	if got := x.choose(&revoking{name: "one"}, authority.Ref{}); names(got.already) != "one" || len(got.todo) > 0 {
 		t.Errorf("todo %q, already %q", names(got.todo), names(got.already))
+	}
+}
+
+// The status of a delegation says that it was revoked, whoever has deleted the Revocation.
+func TestADelegationStaysRevokedWithoutItsRevocation(t *testing.T) {
+	one := aDelegation(t, "one", "Grant/root", "boss", "x")
+	one.Status.Conditions = append(one.Status.Conditions, metav1.Condition{Type: v1alpha1.RevokedCondition, Status: metav1.ConditionTrue, Reason: "Revoked"})
+	x := unite([]v1alpha1.Grant{aGrant(t, "root", rootGrant)}, []v1alpha1.Delegation{one, aDelegation(t, "two", "Delegation/one", "x", "y")}, nil, 3, time.Time{})
+	got := map[string]string{}
+	for _, item := range x.answer(grantFilter{}, noon).Items {
+		got[item.Name] = item.State + " " + item.text
+	}
+	for _, name := range []string{"one", "two"} {
+		if got[name] != standsRevoked+" revoked" {
+			t.Errorf("%s is %q", name, got[name])
+		}
+	}
+	if chosen := x.choose(&revoking{name: "one"}, authority.Ref{}); names(chosen.already) != "one" {
+		t.Errorf("todo %q, already %q", names(chosen.todo), names(chosen.already))
 	}
 }
 
@@ -402,16 +421,5 @@ func TestARerunFindsItsOwnDelegation(t *testing.T) {
 		if got := sameDelegation(said, test.o); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
-	}
-}
-
-func TestTheSettingsRule(t *testing.T) {
-	var o v1alpha1.Settings
-	parse(t, `{"spec":{"authority":"Required","mode":"Observe","maxDelegationDepth":0,"approvalTTLSeconds":60}}`, &o)
-	if r := rulingOf(&o); !r.required || !r.observe || r.maxDepth != 0 || r.limits.ApprovalTTL != time.Minute || r.limits.MaxLease != 24*time.Hour {
-		t.Errorf("%+v", r)
-	}
-	if r := rulingOf(&v1alpha1.Settings{}); r.required || r.observe || r.maxDepth != 3 || r.limits.ApprovalTTL != 15*time.Minute {
-		t.Errorf("%+v", r)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/records"
 )
 
 // completionTimeout bounds how long pressing tab may take.
@@ -20,7 +21,7 @@ type completer = func(cmd *cobra.Command, args []string, toComplete string) ([]s
 func (a *app) completeActions(states ...v1alpha1.ActionState) completer {
 	return a.completeNames(func(ctx context.Context, s *session) ([]string, error) {
 		var list v1alpha1.ActionList
-		if err := s.kube.List(ctx, &list, kube.InNamespace(s.Namespace()), kube.Limit(listPage)); err != nil {
+		if err := s.kube.List(ctx, &list, kube.InNamespace(s.Namespace()), kube.Limit(records.PageSize)); err != nil {
 			return nil, err
 		}
 		var names []string
@@ -42,7 +43,7 @@ func (a *app) completeActions(states ...v1alpha1.ActionState) completer {
 func (a *app) completeEffects(state v1alpha1.EffectState) completer {
 	return a.completeNames(func(ctx context.Context, s *session) ([]string, error) {
 		var list v1alpha1.EffectList
-		err := s.kube.List(ctx, &list, kube.InNamespace(s.Namespace()), kube.MatchingFields{"status.state": string(state)}, kube.Limit(listPage))
+		err := s.kube.List(ctx, &list, kube.InNamespace(s.Namespace()), kube.MatchingFields{"status.state": string(state)}, kube.Limit(records.PageSize))
 		var names []string
 		for _, effect := range list.Items {
 			names = append(names, effect.Name+"\t"+effect.Spec.Key)

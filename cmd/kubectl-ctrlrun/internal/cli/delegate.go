@@ -21,6 +21,7 @@ import (
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/records"
 )
 
 const delegateLong = `Hand a part of a Grant, or of a Delegation, on to one agent.
@@ -219,7 +220,7 @@ func (a *app) delegate(ctx context.Context, s *session, d *delegating, parent au
 	if err != nil {
 		return err
 	}
-	found, unreadable := s.authorities(ctx, ruled.maxDepth)
+	found, unreadable := s.authorities(ctx, ruled.MaxDepth)
 	switch {
 	case unreadable == nil:
 		if parent, err = found.resolve(parent, s.Namespace()); err != nil {
@@ -310,7 +311,7 @@ func judgedReason(j authority.Judgement) string {
 func (x *authorities) judge(o *v1alpha1.Delegation, now time.Time) authority.Judgement {
 	future := o.DeepCopy()
 	future.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second)) // the apiserver stamps whole seconds
-	return x.set.Judge(delegationSource(future, time.Time{}), now)
+	return x.set.Judge(records.Delegation(future, time.Time{}), now)
 }
 
 // mayDelegate says which right is missing; "" if none is.
@@ -393,7 +394,7 @@ func judgementText(j *authority.Judgement, ruled ruling) string {
 	if j.Accepted() {
 		text := "it will be accepted. " + j.Message
 		if ruled.unread {
-			text += fmt.Sprintf("\nYou may not read the Settings: a depth of %d is taken as the limit", ruled.maxDepth)
+			text += fmt.Sprintf("\nYou may not read the Settings: a depth of %d is taken as the limit", ruled.MaxDepth)
 		}
 		return text
 	}
@@ -438,7 +439,7 @@ func (a *app) sendDelegation(ctx context.Context, s *session, d *delegating, o *
 
 // saidBy is what a delegation says, without what the apiserver stamps beside the names.
 func saidBy(o *v1alpha1.Delegation) (any, error) {
-	value, err := canonicalSpec(o.Spec.Raw, o.Spec)
+	value, err := records.CanonicalSpec(o.Spec.Raw, o.Spec)
 	if err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func (s *session) grantsAnswer(ctx context.Context, filter grantFilter) (*grants
 	if err != nil {
 		return nil, ruled, err
 	}
-	found, err := s.authorities(ctx, ruled.maxDepth)
+	found, err := s.authorities(ctx, ruled.MaxDepth)
 	if err != nil {
 		return nil, ruled, err
 	}
@@ -137,10 +137,10 @@ func (s *session) grantsAnswer(ctx context.Context, filter grantFilter) (*grants
 	answer.Namespace = s.Namespace()
 	if !ruled.unread {
 		mode := string(v1alpha1.AuthorityNotRequired)
-		if ruled.required {
+		if ruled.Required {
 			mode = string(v1alpha1.AuthorityRequired)
 		}
-		answer.Authority, answer.MaxDelegationDepth = &mode, &ruled.maxDepth
+		answer.Authority, answer.MaxDelegationDepth = &mode, &ruled.MaxDepth
 	}
 	return answer, ruled, nil
 }

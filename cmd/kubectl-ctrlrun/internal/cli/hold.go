@@ -11,6 +11,7 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/records"
 )
 
 // systemNamespace is the operator's own: what it has found out about admission is in the Ledger of it.
@@ -50,7 +51,7 @@ func (s *session) admission(ctx context.Context) admission {
 	}
 	found := admission{hidden: err != nil}
 	pending := &v1alpha1.ActionList{}
-	if err := s.kube.List(ctx, pending, kube.InNamespace(s.Namespace()), notCanary, kube.MatchingFields{"status.state": string(v1alpha1.ActionPending)}, kube.Limit(listPage)); err != nil {
+	if err := s.kube.List(ctx, pending, kube.InNamespace(s.Namespace()), notCanary, kube.MatchingFields{"status.state": string(v1alpha1.ActionPending)}, kube.Limit(records.PageSize)); err != nil {
 		return found
 	}
 	for i := range pending.Items {

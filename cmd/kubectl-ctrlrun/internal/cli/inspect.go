@@ -21,6 +21,7 @@ import (
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 const inspectLong = `Show one action with its timeline, or one effect with all its attempts.
@@ -367,7 +368,7 @@ func (s *session) argumentsOf(ctx context.Context, effect *v1alpha1.Effect, rece
 
 // recordedArguments are the arguments that a receipt of an action has, or nil. One whose hash does not fit is not believed.
 func recordedArguments(r *v1alpha1.Receipt) json.RawMessage {
-	document, err := receipt.Parse(entryOf(r))
+	document, err := receipt.Parse(records.Entry(r))
 	if err != nil || document.Arguments == nil || canonical.Sum([]byte(r.Spec.Document)) != r.Spec.Hash {
 		return nil
 	}

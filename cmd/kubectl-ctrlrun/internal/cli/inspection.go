@@ -19,6 +19,7 @@ import (
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
+	"ctrlrun.dev/operator/records"
 )
 
 const inspectionSchema = "ctrlrun.dev/inspection/v1alpha1"
@@ -130,7 +131,7 @@ func (s *session) inspectedApprovals(ctx context.Context, x *inspection, about f
 func (s *session) inspectReceipt(ctx context.Context, object *v1alpha1.Receipt) (*inspection, error) {
 	x := newInspection()
 	x.Receipt, x.Reduced = rawDocument(object), true
-	document, err := receipt.Parse(entryOf(object))
+	document, err := receipt.Parse(records.Entry(object))
 	if err != nil {
 		return nil, uninterpreted(object, err)
 	}
@@ -157,7 +158,7 @@ func (s *session) resolutionsAfter(ctx context.Context, object *v1alpha1.Receipt
 		if r.Spec.Kind != receipt.KindResolution || r.Spec.Attempt != object.Spec.Attempt || r.Spec.Seq < object.Spec.Seq {
 			return nil
 		}
-		document, err := receipt.Parse(entryOf(r))
+		document, err := receipt.Parse(records.Entry(r))
 		if err != nil {
 			return uninterpreted(r, err)
 		}

@@ -11,6 +11,7 @@ import (
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/records"
 )
 
 // warnObserving says on stderr, before anything else, where nothing is enforced: in the session's namespace, or everywhere.
@@ -44,16 +45,12 @@ func (s *session) observing(ctx context.Context, where []kube.ListOption) []stri
 	}
 	var namespaces []string
 	for i := range settings.Items {
-		if observes(&settings.Items[i]) {
+		if records.Settings(&settings.Items[i]).Observe {
 			namespaces = append(namespaces, settings.Items[i].Namespace)
 		}
 	}
 	slices.Sort(namespaces)
 	return namespaces
-}
-
-func observes(o *v1alpha1.Settings) bool {
-	return o.Spec.Mode != nil && *o.Spec.Mode == v1alpha1.ModeObserve
 }
 
 // observeIn reports whether files, or the files of directories, hold Settings that say Observe, of that namespace or of none.

@@ -14,12 +14,12 @@ import (
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/policy"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 const policyDiffLong = `Show what policies would have decided about what really happened, before they are in force.
@@ -241,7 +241,10 @@ func (s *session) policiesInForce(ctx context.Context) (*policy.Set, error) {
 	var page v1alpha1.ActionPolicyList
 	err := s.eachPage(ctx, &page, func() error {
 		for i := range page.Items {
-			sources = append(sources, client.PolicySource(&page.Items[i]))
+			if o := &page.Items[i]; records.InForce(o) {
+				source, _ := records.Policy(o)
+				sources = append(sources, source)
+			}
 		}
 		return nil
 	}, kube.InNamespace(s.Namespace()))
@@ -311,7 +314,7 @@ func (s *session) history(ctx context.Context, last int) (*history, error) {
 	}
 	h := &history{namespace: s.Namespace(), last: last}
 	for i := range kept {
-		document, err := receipt.Parse(entryOf(&kept[i]))
+		document, err := receipt.Parse(records.Entry(&kept[i]))
 		if err != nil {
 			return nil, uninterpreted(&kept[i], err)
 		}
@@ -325,7 +328,7 @@ func (s *session) history(ctx context.Context, last int) (*history, error) {
 func (s *session) readSettled(ctx context.Context, h *history) error {
 	for _, kind := range []string{receipt.KindResolution, receipt.KindStatusMissing} {
 		err := s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
-			document, err := receipt.Parse(entryOf(r))
+			document, err := receipt.Parse(records.Entry(r))
 			if err != nil {
 				return uninterpreted(r, err)
 			}

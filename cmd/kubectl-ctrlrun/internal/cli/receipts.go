@@ -15,6 +15,7 @@ import (
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 func (a *app) receiptsCommand() *cobra.Command {
@@ -175,7 +176,7 @@ func (a *app) printReceipts(receipts []v1alpha1.Receipt, columns receiptColumns)
 		}
 		if columns.wide {
 			cells = append(cells, orDash(spec.ActionName))
-			cells = append(cells, documentCells(entryOf(&receipts[i]))...)
+			cells = append(cells, documentCells(records.Entry(&receipts[i]))...)
 			cells = append(cells, spec.Hash)
 		}
 		t.row(cells...)
@@ -197,10 +198,6 @@ func documentCells(e receipt.Entry) []string {
 		wouldHave = cmp.Or(w.BlockedReason, "run")
 	}
 	return []string{orDash(authority), orDash(string(d.Execution)), orDash(wouldHave)}
-}
-
-func entryOf(r *v1alpha1.Receipt) receipt.Entry {
-	return receipt.Entry{Seq: r.Spec.Seq, Hash: r.Spec.Hash, Document: r.Spec.Document}
 }
 
 func (a *app) receiptsHeadCommand() *cobra.Command {

@@ -14,9 +14,8 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
-	"ctrlrun.dev/operator/kernel/decision"
-	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 // verifyCluster verifies the chain of the namespace, or all chains, and holds them against the objects around them.
@@ -225,25 +224,9 @@ func (w *walk) actions(ctx context.Context) error {
 	page := &v1alpha1.ActionList{}
 	err := w.session.eachPage(ctx, page, func() error {
 		for i := range page.Items {
-			o := &page.Items[i]
-			ref := o.Status.ReceiptRef
-			if ref == nil {
-				continue
+			if r, finished := records.Reference(&page.Items[i]); finished {
+				w.cross.Refer(r)
 			}
-			r := receipt.Reference{
-				ActionName: o.Name, ActionUID: string(o.UID), Name: ref.Name, Link: receipt.Link{Seq: ref.Seq, Hash: ref.Hash},
-				Finished: o.CreationTimestamp.Time,
-			}
-			if o.Status.FinishTime != nil {
-				r.Finished = o.Status.FinishTime.Time
-			}
-			switch o.Status.State {
-			case v1alpha1.ActionCommitted:
-				r.Result = decision.Committed
-			case v1alpha1.ActionFailed:
-				r.Result = decision.Failed
-			}
-			w.cross.Refer(r)
 		}
 		return nil
 	}, kube.InNamespace(w.namespace), notCanary)
@@ -263,25 +246,18 @@ func (w *walk) receipts(ctx context.Context) error {
 }
 
 func (w *walk) add(o *v1alpha1.Receipt) error {
-	entry := entryOf(o)
+	entry := records.Entry(o)
 	if hash, wanted := w.found[entry.Seq]; wanted && hash == "" {
 		w.found[entry.Seq] = entry.Hash
 	}
 	w.last = max(w.last, entry.Seq)
 	digest := receipt.DigestOf(entry)
-	if err := w.cross.Add(receipt.Stored{Name: o.Name, Entry: entry, Columns: columnsOf(o)}, digest); err != nil {
+	if err := w.cross.Add(records.Stored(o), digest); err != nil {
 		if w.unread++; w.unread <= maxNotedUnread {
 			w.app.note("%s; its bytes are verified, but what it says is not held against Actions and Effects", oneLine(err.Error()))
 		}
 	}
 	return w.spool.add(0, digest)
-}
-
-func columnsOf(o *v1alpha1.Receipt) receipt.Columns {
-	return receipt.Columns{
-		Kind: o.Spec.Kind, Result: o.Spec.Result, Reason: o.Spec.Reason, ActionType: o.Spec.ActionType, ActionName: o.Spec.ActionName,
-		Agent: o.Spec.Agent, EffectName: o.Spec.EffectName, Attempt: o.Spec.Attempt,
-	}
 }
 
 // effects holds the Effects against the receipts. Whatever is in doubt is read again, after the chain was read to its end
@@ -341,28 +317,7 @@ func (w *walk) judge(o *v1alpha1.Effect) receipt.Doubt {
 	if o.Status == nil {
 		return receipt.Doubt{}
 	}
-	return w.cross.Judge(recordOf(o))
-}
-
-func recordOf(o *v1alpha1.Effect) receipt.Record {
-	status := o.Status
-	r := receipt.Record{
-		Name: o.Name, UID: string(o.UID), Attempt: status.Attempt, Changed: status.LastTransitionTime.Time,
-		Result: map[v1alpha1.EffectState]decision.Result{
-			v1alpha1.EffectCommitted: decision.Committed, v1alpha1.EffectFailed: decision.Failed, v1alpha1.EffectAmbiguous: decision.Ambiguous,
-		}[status.State],
-		Lost: status.State == v1alpha1.EffectAmbiguous && status.Cause == v1alpha1.CauseStatusMissing,
-	}
-	if status.Holder != nil {
-		r.HolderName, r.HolderUID = status.Holder.Name, string(status.Holder.UID)
-	}
-	if n := len(status.History); n > 0 && status.State == v1alpha1.EffectFailed {
-		r.NeverBegan = status.History[n-1].Attempt == status.Attempt && status.History[n-1].Result == effect.NeverBegan
-	}
-	if status.Resolution != nil {
-		r.Resolution = status.Resolution.Name
-	}
-	return r
+	return w.cross.Judge(records.EffectSays(o))
 }
 
 // over reports whether nobody is about to write the receipt of what an Effect says.

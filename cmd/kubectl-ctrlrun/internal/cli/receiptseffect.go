@@ -17,6 +17,7 @@ import (
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 // story is what became of one effect: every attempt, and what is known now. It is the answer of `receipts --effect`, and its
@@ -172,7 +173,7 @@ func (s *session) storyOf(ctx context.Context, name string) (*story, error) {
 	}
 	receipts := 0
 	err = s.eachReceipt(ctx, func(r *v1alpha1.Receipt) error {
-		entry := entryOf(r)
+		entry := records.Entry(r)
 		document, err := receipt.Parse(entry)
 		if err != nil {
 			return uninterpreted(r, err) // a story that leaves something out would be another story

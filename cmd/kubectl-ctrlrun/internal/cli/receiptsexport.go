@@ -13,6 +13,7 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 const receiptsExportLong = `Write the receipts, one a line: {"seq":42,"hash":"sha256:...","document":"..."}. The document is the exact string that was
@@ -79,7 +80,7 @@ func (a *app) export(ctx context.Context, s *session, x exporting, w io.Writer) 
 			if r.Spec.Seq <= x.since {
 				return nil
 			}
-			line, err := receipt.Line(entryOf(r))
+			line, err := receipt.Line(records.Entry(r))
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 const resolveLong = `Say what really happened to an ambiguous effect, after you found out.
@@ -263,7 +264,7 @@ func endedAmbiguous(r *v1alpha1.Receipt) bool {
 	if r.Spec.Result != string(decision.Observed) {
 		return r.Spec.Result == string(decision.Ambiguous)
 	}
-	document, err := receipt.Parse(entryOf(r))
+	document, err := receipt.Parse(records.Entry(r))
 	return err == nil && document.Ended() == decision.Ambiguous
 }
 

@@ -18,6 +18,7 @@ import (
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/grammar"
+	"ctrlrun.dev/operator/records"
 )
 
 const revokeLong = `Cut delegations, each with everything below it, at once and for good. There is no way back but another Delegation.
@@ -449,7 +450,7 @@ func (f *failed) err(single bool) error {
 func (a *app) completeDelegations() completer {
 	return a.completeNames(func(ctx context.Context, s *session) ([]string, error) {
 		var list v1alpha1.DelegationList
-		if err := s.kube.List(ctx, &list, kube.InNamespace(s.Namespace()), kube.Limit(listPage)); err != nil {
+		if err := s.kube.List(ctx, &list, kube.InNamespace(s.Namespace()), kube.Limit(records.PageSize)); err != nil {
 			return nil, err
 		}
 		var names []string

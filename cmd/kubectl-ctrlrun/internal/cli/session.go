@@ -16,6 +16,7 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/records"
 )
 
 // session is a connection: to which cluster, as whom, in which namespace.
@@ -125,22 +126,15 @@ func (s *session) action(ctx context.Context, name string) (*v1alpha1.Action, er
 	return object, explain(err)
 }
 
-// listPage is how many objects one request asks for.
-const listPage = 500
-
-// eachPage lists in pages, so that a namespace with a hundred thousand receipts does not become one response.
+// eachPage is records.EachPage with errors for people.
 func (s *session) eachPage(ctx context.Context, list kube.ObjectList, page func() error, opts ...kube.ListOption) error {
-	token := ""
-	for {
-		pageOpts := append([]kube.ListOption{kube.Limit(listPage), kube.Continue(token)}, opts...)
-		if err := s.kube.List(ctx, list, pageOpts...); err != nil {
-			return explain(err)
-		}
-		if err := page(); err != nil {
-			return err
-		}
-		if token = list.GetContinue(); token == "" {
-			return nil
-		}
+	var stopped error
+	err := records.EachPage(ctx, s.kube, list, func() error {
+		stopped = page()
+		return stopped
+	}, opts...)
+	if stopped != nil {
+		return stopped
 	}
+	return explain(err)
 }

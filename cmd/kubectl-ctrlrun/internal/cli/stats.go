@@ -20,6 +20,7 @@ import (
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/stats"
+	"ctrlrun.dev/operator/records"
 )
 
 const statsLong = `Count how actions ended, from the receipts: by result, by reason, by action type or agent, and what people answered.
@@ -139,7 +140,7 @@ func (a *app) stats(ctx context.Context, s *session, options stats.Options, wher
 	var page v1alpha1.ReceiptList
 	if err := s.eachPage(ctx, &page, func() error {
 		for i := range page.Items {
-			document, err := receipt.Parse(entryOf(&page.Items[i]))
+			document, err := receipt.Parse(records.Entry(&page.Items[i]))
 			if err != nil {
 				return uninterpreted(&page.Items[i], err)
 			}

@@ -17,6 +17,7 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/records"
 )
 
 const notVisible = "not visible to you"
@@ -119,11 +120,7 @@ func (v *screen) namespace(ctx context.Context) string {
 	if err := v.session.kube.Get(ctx, kube.ObjectKey{Name: name}, &namespace); err != nil {
 		return name
 	}
-	environment := namespace.Labels[v1alpha1.EnvironmentLabel]
-	if environment == "" {
-		environment = v1alpha1.DefaultEnvironment
-	}
-	return fmt.Sprintf("%s, environment %s", name, environment)
+	return fmt.Sprintf("%s, environment %s", name, records.Environment(&namespace))
 }
 
 func (v *screen) mode(ctx context.Context) string {

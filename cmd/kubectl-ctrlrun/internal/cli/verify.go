@@ -24,6 +24,7 @@ import (
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/guarantees"
 	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/records"
 )
 
 const verifyLong = `Check on this cluster what ctrlrun guarantees, with your own policies.
@@ -279,8 +280,8 @@ func (a *app) verifyInput(ctx context.Context, s *session, files []string, o *ve
 	case apierrors.IsNotFound(err) && len(files) > 0: // policies that are not applied yet
 	case err != nil:
 		return explain(err)
-	case namespace.Labels[v1alpha1.EnvironmentLabel] != "":
-		o.Environment = namespace.Labels[v1alpha1.EnvironmentLabel]
+	default:
+		o.Environment = records.Environment(namespace)
 	}
 	return nil
 }

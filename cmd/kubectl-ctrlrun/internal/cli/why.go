@@ -24,6 +24,7 @@ import (
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/policy"
 	"ctrlrun.dev/operator/kernel/receipt"
+	"ctrlrun.dev/operator/records"
 )
 
 const whyLong = `Say what would happen to an action if it were proposed now, and why, step by step. It writes nothing.
@@ -212,14 +213,15 @@ func (s *session) whyWorld(ctx context.Context) (*whyWorld, error) {
 	}
 	var sources []policy.Source
 	for i := range policies.Items {
-		if policies.Items[i].DeletionTimestamp == nil {
-			sources = append(sources, client.PolicySource(&policies.Items[i]))
+		if o := &policies.Items[i]; records.InForce(o) {
+			source, _ := records.Policy(o)
+			sources = append(sources, source)
 		}
 	}
 	w.world = flow.World{
-		Namespace: s.Namespace(), Environment: environment, Limits: w.ruled.limits, Policies: policy.NewSet(sources), Required: w.ruled.required, Observe: w.ruled.observe,
+		Namespace: s.Namespace(), Environment: environment, Limits: w.ruled.Limits, Policies: policy.NewSet(sources), Required: w.ruled.Required, Observe: w.ruled.Observe,
 	}
-	found, err := s.authorities(ctx, w.ruled.maxDepth)
+	found, err := s.authorities(ctx, w.ruled.MaxDepth)
 	switch {
 	case err == nil:
 		w.world.Authority = found.set
@@ -228,7 +230,7 @@ func (s *session) whyWorld(ctx context.Context) (*whyWorld, error) {
 		}
 	case exit.Of(err) != exit.Refused:
 		return nil, err
-	case w.ruled.required:
+	case w.ruled.Required:
 		return nil, err // without them there is no answer
 	default:
 		hidden("grants and delegations")
@@ -249,10 +251,10 @@ func (s *session) why(ctx context.Context, asked *flow.Action) (*whyAnswer, erro
 		Resource: asked.Resource, Environment: w.world.Environment, NotVisible: w.notVisible,
 		Settings: whySettings{Mode: string(v1alpha1.ModeEnforce), Authority: string(v1alpha1.AuthorityNotRequired)},
 	}
-	if w.ruled.observe {
+	if w.ruled.Observe {
 		answer.Settings.Mode = string(v1alpha1.ModeObserve)
 	}
-	if w.ruled.required {
+	if w.ruled.Required {
 		answer.Settings.Authority = string(v1alpha1.AuthorityRequired)
 	}
 	if missing := s.admission(ctx).missing; missing != "" {
@@ -365,19 +367,11 @@ func (s *session) whyEffect(ctx context.Context, answer *whyAnswer, key string) 
 	case err != nil:
 		return flow.EffectRead{}, explain(err)
 	}
-	record := &effect.Record{Name: o.Name, UID: string(o.UID), Key: o.Spec.Key}
-	if status := o.Status; status != nil {
-		record.Status = &effect.Status{
-			State: effect.State(status.State), Attempt: status.Attempt, StartedAttempts: status.StartedAttempts, ActionType: status.ActionType,
-			Token: status.Token, Cause: effect.Cause(status.Cause), Transition: status.LastTransitionTime.Time,
-		}
+	record := records.Effect(o)
+	if status := record.Status; status != nil {
 		answer.Effect.State, answer.Effect.Attempt = string(status.State), status.Attempt
-		if h := status.Holder; h != nil {
-			record.Status.Holder = &effect.Holder{Name: h.Name, UID: string(h.UID), Agent: h.Agent, User: h.User}
-			answer.Effect.Action = h.Name
-		}
-		if status.LeaseExpirationTime != nil {
-			record.Status.Lease = status.LeaseExpirationTime.Time
+		if status.Holder != nil {
+			answer.Effect.Action = status.Holder.Name
 		}
 	}
 	return flow.EffectRead{Presence: flow.Fresh, Record: record}, nil
@@ -424,18 +418,7 @@ func (s *session) whyHolder(ctx context.Context, name string, record *effect.Rec
 	case err != nil:
 		return flow.ActionRead{}, explain(err)
 	}
-	holder := &flow.Action{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.Time, Type: o.Spec.ActionType, Agent: o.Spec.Principal.Agent}
-	holder.State = flow.State(o.Status.State)
-	if ref := o.Status.Effect; ref != nil {
-		holder.Effect = &flow.EffectRef{Name: ref.Name, Key: ref.Key, Attempt: ref.Attempt}
-	}
-	if x := o.Status.Execution; x != nil {
-		holder.Execution = &flow.Execution{Mode: flow.Mode(x.Mode), ClaimID: x.ClaimID, Token: x.Token, Lease: x.LeaseExpirationTime.Time, Admitted: x.AdmissionTime.Time}
-	}
-	if ref := o.Status.ReceiptRef; ref != nil {
-		holder.Receipt = &receipt.Link{Seq: ref.Seq, Hash: ref.Hash}
-	}
-	return flow.ActionRead{Presence: flow.Fresh, Action: holder}, nil
+	return flow.ActionRead{Presence: flow.Fresh, Action: records.Action(o)}, nil
 }
 
 // conclude says what the last step means.

@@ -12,6 +12,7 @@ import (
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/records"
 )
 
 const whyPolicies = `{"a.b": {"effect": "b:{id}", "rules": [
@@ -25,8 +26,7 @@ func whyWorldOf(t *testing.T, x *authorities) flow.World {
 		t.Fatal(err)
 	}
 	source, _ := policy.NewSource("p", "1", 1, actions)
-	r := rulingOf(&v1alpha1.Settings{})
-	world := flow.World{Namespace: "ns", Environment: "production", Limits: r.limits, Policies: policy.NewSet([]policy.Source{source})}
+	world := flow.World{Namespace: "ns", Environment: "production", Limits: records.Settings(&v1alpha1.Settings{}).Limits, Policies: policy.NewSet([]policy.Source{source})}
 	if x != nil {
 		world.Authority, world.Required = x.set, true
 	}
