@@ -95,6 +95,7 @@ var _ = Describe("What grants nothing any more", func() {
 		Expect(gone(upper)()).To(BeFalse(), "another hangs below it, which would stand on nothing")
 		Expect(gone(r)()).To(BeFalse(), "what it cuts is there")
 		Expect(s.events(timeline.DelegationRevoked)).To(HaveLen(2))
+		s.settings(fields{"authority": "Required"}) // what is refused below is looked at, and would be gone at once
 		s.refused(s.refund(s.dawn, 100), refusal{reason: "authority_revoked", data: map[string]string{"delegation": "to-dawn", "grant": "refunds", "depth": "2"}})
 	})
 })
