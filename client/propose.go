@@ -35,6 +35,12 @@ type Request struct {
 	LeaseDuration time.Duration
 	// NotAfter: an action that is not admitted by then is Expired. The zero time sets no bound.
 	NotAfter time.Time
+	// Expires is the last moment of the credential this process acts by; what is not admitted by then is denied. The zero time says
+	// nothing about it.
+	Expires time.Time
+	// Preconditions are parts of Kubernetes objects that have to be, when the effect is reserved, what they were when the action
+	// began to wait. The agent and the operator need the right to get those objects.
+	Preconditions []v1alpha1.Precondition
 	// Name of the Action. Empty: it is called like its effect, if the policies can be read, or else like its type.
 	Name string
 	// Unclaimed proposes without saying that this process will execute. Whoever executes makes a Claim.
@@ -144,6 +150,10 @@ func (c *Client) build(ctx context.Context, req Request) (*v1alpha1.Action, erro
 	if !req.NotAfter.IsZero() {
 		object.Spec.NotAfter = &metav1.Time{Time: req.NotAfter}
 	}
+	if !req.Expires.IsZero() {
+		object.Spec.Principal.ExpiresTime = &metav1.Time{Time: req.Expires}
+	}
+	object.Spec.Preconditions = req.Preconditions
 	return object, nil
 }
 

@@ -306,6 +306,8 @@ func (r *pass) read(ctx context.Context, step flow.Read) error {
 		r.s.Answers = flow.AnswersRead{Presence: flow.Fresh, Answers: r.answers(list)}
 	case flow.TheEntitlement:
 		return r.readEntitlement(ctx, step.Name)
+	case flow.ThePreconditions:
+		return r.readPreconditions(ctx)
 	case flow.TheClaims:
 		list := &v1alpha1.ClaimList{}
 		if err := r.reader.List(ctx, list, client.InNamespace(r.namespace), r.ofAction()); err != nil {

@@ -18,6 +18,7 @@ import (
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/kernel/precondition"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
 )
@@ -48,6 +49,9 @@ func Action(o *v1alpha1.Action) *flow.Action {
 	}
 	if e := o.Spec.Principal.ExpiresTime; e != nil {
 		a.Expires = &e.Time
+	}
+	for _, p := range o.Spec.Preconditions {
+		a.Preconditions = append(a.Preconditions, precondition.Ref{APIVersion: p.APIVersion, Kind: p.Kind, Name: p.Name, Pointer: p.Pointer})
 	}
 	a.Status = status(&o.Status)
 	return a
@@ -111,6 +115,9 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 	}
 	if p := s.Approval; p != nil {
 		out.Ask = &flow.Ask{Required: int(p.Required), Groups: p.ApproverGroups, Counted: int(p.Counted), Requested: p.RequestTime.Time, Expiration: p.ExpirationTime.Time}
+	}
+	if p := s.Preconditions; p != nil {
+		out.Fingerprints = &flow.Fingerprints{AtRequest: p.AtRequest, AtRecheck: p.AtRecheck}
 	}
 	if s.ClaimableTime != nil {
 		out.ClaimableTime = &s.ClaimableTime.Time
@@ -188,6 +195,9 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 			Required: int64(a.Required), ApproverGroups: a.Groups, Counted: int64(a.Counted), Votes: fmt.Sprintf("%d/%d", a.Counted, a.Required),
 			RequestTime: metav1.NewTime(a.Requested), ExpirationTime: metav1.NewTime(a.Expiration),
 		}
+	}
+	if f := s.Fingerprints; f != nil {
+		n.Preconditions = &v1alpha1.ActionPreconditions{AtRequest: f.AtRequest, AtRecheck: f.AtRecheck}
 	}
 	n.ClaimableTime, n.ClaimExpirationTime = micro(s.ClaimableTime), micro(s.ClaimExpiration)
 	if x := s.Execution; x != nil {

@@ -80,6 +80,38 @@ type ActionSpec struct {
 	// notAfter: an Action that is not reserved by then is Expired, so that a restored backup does not act.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+	// preconditions are parts of Kubernetes objects that have to be, when the effect is reserved, what they were when the Action
+	// began to wait. They narrow a window and close none: what changes afterwards is not noticed. Recorded, never hashed.
+	// +optional
+	// +nullable
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:XValidation:rule="!(self.apiVersion == 'v1' && self.kind == 'Secret')",message="a Secret is no precondition: the fingerprint of a short secret can be guessed"
+	Preconditions []Precondition `json:"preconditions,omitempty"`
+}
+
+// Precondition names one part of one object of the Action's namespace, or of a cluster-scoped one. The agent has to have the right
+// to get that object, and so has the operator.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type Precondition struct {
+	// apiVersion of the object, such as "apps/v1".
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+$`
+	APIVersion string `json:"apiVersion"`
+	// kind of the object, such as "Deployment".
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*$`
+	Kind string `json:"kind"`
+	// name of the object.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// pointer to the part, a JSON pointer (RFC 6901) such as "/spec/replicas".
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:Pattern=`^(/([^/~]|~[01])*)+$`
+	Pointer string `json:"pointer"`
 }
 
 // Principal is who proposes, and on whose behalf.
@@ -151,6 +183,7 @@ func (s ActionState) Terminal() bool {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.approval) || has(self.approval)",message="what people were asked is written once"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.effect) || has(self.effect)",message="the effect is written once"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.wouldHave) || has(self.wouldHave)",message="wouldHave is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.preconditions) || has(self.preconditions)",message="a fingerprint is written once"
 // +kubebuilder:validation:XValidation:rule="has(self.outcome) == (self.state == 'Observed')",message="outcome is present exactly when Observed"
 // +kubebuilder:validation:XValidation:rule="!has(self.wouldHave) || has(oldSelf.wouldHave) || !has(oldSelf.execution)",message="wouldHave is written by the admission"
 // +kubebuilder:validation:XValidation:rule="self.state != 'Observed' || has(self.wouldHave)",message="only an Action that was admitted in observe mode is Observed"
@@ -225,6 +258,10 @@ type ActionStatus struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.required == oldSelf.required && self.requestTime == oldSelf.requestTime && self.expirationTime == oldSelf.expirationTime && has(self.approverGroups) == has(oldSelf.approverGroups) && (!has(self.approverGroups) || self.approverGroups == oldSelf.approverGroups)",message="what people were asked is written once"
 	Approval *ActionApproval `json:"approval,omitempty"`
+	// preconditions are the fingerprints of what spec.preconditions name.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="(!has(oldSelf.atRequest) || (has(self.atRequest) && self.atRequest == oldSelf.atRequest)) && (!has(oldSelf.atRecheck) || (has(self.atRecheck) && self.atRecheck == oldSelf.atRecheck))",message="a fingerprint is written once"
+	Preconditions *ActionPreconditions `json:"preconditions,omitempty"`
 	// expirationTime is when the wait of the present state ends: of people's answer, of a Claim, or of the lease.
 	// +optional
 	ExpirationTime *metav1.Time `json:"expirationTime,omitempty"`
@@ -432,6 +469,18 @@ type SpentApproval struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
 	RulesHash string `json:"rulesHash,omitempty"`
+}
+
+// ActionPreconditions are fingerprints: SHA-256 over the named parts in canonical form. What the parts hold is nowhere written.
+type ActionPreconditions struct {
+	// atRequest is what they were when the Action began to wait, for people or for a Claim. Absent: it did not wait.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
+	AtRequest string `json:"atRequest,omitempty"`
+	// atRecheck is what they were right before its effect was reserved, or would have been.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
+	AtRecheck string `json:"atRecheck,omitempty"`
 }
 
 // ActionWouldHave is what enforcing would have done with an observed Action.

@@ -203,6 +203,7 @@ func TestScrapeTellsWhatWaits(t *testing.T) {
 		ctrlrun_actions_held{reason="clock_skew"} 0
 		ctrlrun_actions_held{reason="ledger_rolled_back"} 0
 		ctrlrun_actions_held{reason="namespace_terminating"} 0
+		ctrlrun_actions_held{reason="precondition_unavailable"} 0
 		ctrlrun_actions_held{reason="quota"} 1
 		ctrlrun_actions_held{reason="waiting_for_holder"} 0
 		ctrlrun_approvals_waiting 2

@@ -48,6 +48,7 @@ func reasons() []decision.Reason {
 		decision.AuthorityExpired, decision.AuthorityConstraint, decision.NoAuthority,
 		decision.Duplicate, decision.InProgress, decision.AmbiguousEffect, decision.AttemptCeiling, decision.EffectNameCollision,
 		decision.NotAdmitted, decision.ProposalChanged, decision.StatusMissing, decision.MadeWithoutAdmission, decision.Withdrawn,
+		decision.PreconditionChanged, decision.PreconditionMissing,
 		decision.ApprovalExpired, decision.NotClaimed, decision.NotAfter,
 		decision.LeaseLapsed, decision.ReportedUnknown, decision.ExecutorLost, decision.OutcomeNotAccepted, decision.NeverBegan,
 	}, holds()...)
@@ -56,7 +57,7 @@ func reasons() []decision.Reason {
 func holds() []decision.Reason {
 	return []decision.Reason{
 		decision.AdmissionMissing, decision.LedgerRolledBack, decision.ClockSkew, decision.CachesStale, decision.NamespaceTerminating,
-		decision.WaitingForHolder, decision.Quota,
+		decision.WaitingForHolder, decision.Quota, decision.PreconditionUnavailable,
 	}
 }
 

@@ -21,24 +21,25 @@ type fault struct {
 }
 
 const (
-	approvals    = "kernel/approval/approval.go"
-	records      = "kernel/effect/effect.go"
-	folds        = "kernel/receipt/fold.go"
-	decides      = "kernel/flow/decide.go"
-	reserves     = "kernel/flow/reserve.go"
-	settles      = "kernel/flow/settle.go"
-	effects      = "kernel/flow/effect.go"
-	retains      = "kernel/flow/retain.go"
-	delegates    = "kernel/flow/delegation.go"
-	grants       = "kernel/authority/set.go"
-	evaluates    = "kernel/authority/evaluate.go"
-	judges       = "kernel/authority/judge.go"
-	snapshots    = "kernel/flow/snapshot.go"
-	executedOnce = "the remote is called once per key"
-	reports      = "a report that holds the lock decides"
-	observed     = "what is observed is marked at its admission, and ends so"
-	others       = "no action settles another's record"
-	verdicts     = "a valid resolution is not refused, an invalid one does not count"
+	approvals     = "kernel/approval/approval.go"
+	records       = "kernel/effect/effect.go"
+	folds         = "kernel/receipt/fold.go"
+	decides       = "kernel/flow/decide.go"
+	reserves      = "kernel/flow/reserve.go"
+	settles       = "kernel/flow/settle.go"
+	effects       = "kernel/flow/effect.go"
+	retains       = "kernel/flow/retain.go"
+	preconditions = "kernel/flow/precondition.go"
+	delegates     = "kernel/flow/delegation.go"
+	grants        = "kernel/authority/set.go"
+	evaluates     = "kernel/authority/evaluate.go"
+	judges        = "kernel/authority/judge.go"
+	snapshots     = "kernel/flow/snapshot.go"
+	executedOnce  = "the remote is called once per key"
+	reports       = "a report that holds the lock decides"
+	observed      = "what is observed is marked at its admission, and ends so"
+	others        = "no action settles another's record"
+	verdicts      = "a valid resolution is not refused, an invalid one does not count"
 )
 
 // without is a condition that is not asked: IF stands for whether the fault is switched on.
@@ -98,10 +99,17 @@ func faults() []fault {
 		{name: "who asks may answer by another name", edits: []edit{{file: approvals, old: "q.People.Same(a.Approver, q.Agent)", new: "(!IF && q.People.Same(a.Approver, q.Agent) || IF && a.Approver == q.Agent)"}}, scenario: "persons", broken: []string{"I4"}},
 		{name: "whose right to approve was taken away still counts", edits: []edit{without(approvals, "a.Entitlement == Unentitled")}, scenario: "entitlement", broken: []string{"I4"}},
 		{name: "the right to approve is not asked for again", edits: []edit{{file: reserves, old: "if a.Entitlement == approval.Unchecked {", new: "if a.Entitlement == approval.Unchecked && !IF {"}}, scenario: "entitlement", broken: []string{"I4"}},
-		{name: "the right to approve is not asked for again by the pass that admits", edits: []edit{{file: reserves, old: "	if step := p.answersStand(); step != nil {\n		return step\n	}\n	execution :=", new: "	if step := p.answersStand(); step != nil && !IF {\n		return step\n	}\n	execution :="}}, scenario: "entitlement", broken: []string{"I4"}},
+		{name: "the right to approve is not asked for again by the pass that admits", edits: []edit{{file: reserves, old: "	if step := p.answersStand(); step != nil {\n		return step\n	}\n	if step := p.preconditionsStand(); step != nil {\n		return step\n	}\n	execution :=", new: "	if step := p.answersStand(); step != nil && !IF {\n		return step\n	}\n	if step := p.preconditionsStand(); step != nil {\n		return step\n	}\n	execution :="}}, scenario: "entitlement", broken: []string{"I4"}},
 		{name: "an earlier pass has asked for the right to approve", edits: []edit{{file: reserves, old: "if a.Entitlement == approval.Unchecked", new: "if a.Entitlement == approval.Unchecked && !(IF && p.a.ClaimableTime != nil)"}}, scenario: "entitlement", broken: []string{"I4"}},
 		{name: "whoever may approve is in every group", edits: []edit{without(approvals, "!q.asks(a.Groups)")}, pkg: "kernel/flow", test: "TestApproverGroupsArePinned"},
 		{name: "the groups that were asked are forgotten", edits: []edit{{file: decides, old: "if len(ask.Groups) > 0 {", new: "if len(ask.Groups) > 0 && !IF {"}}, pkg: "kernel/flow", test: "TestApproverGroupsArePinned"},
+
+		// What an action rests on.
+		{name: "what an action rests on is not compared", edits: []edit{{file: preconditions, old: "noted.AtRequest != r.Fingerprint:", new: "noted.AtRequest != r.Fingerprint && !IF:"}}, pkg: "kernel/flow", test: "TestPreconditionsAreCompared"},
+		{name: "it is not compared by the pass that admits", edits: []edit{{file: reserves, old: "p.preconditionsStand(); step != nil {\n		return step\n	}\n	execution :=", new: "p.preconditionsStand(); step != nil {\n		if !IF {\n			return step\n		}\n	}\n	execution :="}}, pkg: "kernel/flow", test: "TestPreconditionsAreCompared"},
+		{name: "what was never noted is as it was", edits: []edit{{file: preconditions, old: "case p.waited() && (noted == nil || noted.AtRequest == \"\") && !p.World.Observe:", new: "case p.waited() && (noted == nil || noted.AtRequest == \"\") && !p.World.Observe && !IF:"}}, pkg: "kernel/flow", test: "TestPreconditionsAreCompared"},
+		{name: "what cannot be compared is as it was", edits: []edit{{file: preconditions, old: "case r.Fingerprint == \"\" && p.waited():", new: "case IF && r.Fingerprint == \"\" && p.waited():\n		return nil\n	case r.Fingerprint == \"\" && p.waited():"}}, pkg: "kernel/flow", test: "TestPreconditionsAreCompared"},
+		{name: "it is noted anew when people are asked again", edits: []edit{{file: preconditions, old: "p.a.Fingerprints != nil || p.waited() {", new: "!IF && (p.a.Fingerprints != nil || p.waited()) {"}}, pkg: "kernel/flow", test: "TestPreconditionsAreNoted"},
 
 		// Observe mode.
 		{name: "what is observed has the token of another's attempt", edits: []edit{{file: reserves, old: "	status.Execution = &execution\n", new: "	status.Execution = &execution\n	if IF && p.unreserved != \"\" && p.Effect.Status != nil {\n		execution.Token, status.Effect.Attempt = p.Effect.Status.Token, p.Effect.Status.Attempt\n	}\n"}}, scenario: "observe", broken: []string{observed, "I1"}},

@@ -92,6 +92,14 @@ const (
 	Withdrawn            Reason = "withdrawn"
 )
 
+// Reasons about what an action rests on: what its preconditions name. The last is also why one is denied that did not wait yet, and
+// why one is held while the apiserver does not answer.
+const (
+	PreconditionChanged     Reason = "precondition_changed"
+	PreconditionMissing     Reason = "precondition_missing"
+	PreconditionUnavailable Reason = "precondition_unavailable"
+)
+
 // Reasons for an action that ran out of time before it was admitted.
 const (
 	ApprovalExpired Reason = "approval_expired"
@@ -133,6 +141,15 @@ func (r Reason) RanOut() bool {
 func (r Reason) OfReservation() bool {
 	switch r {
 	case Duplicate, InProgress, AmbiguousEffect, AttemptCeiling, EffectNameCollision:
+		return true
+	}
+	return false
+}
+
+// OfPrecondition reports whether r is about what an action rests on.
+func (r Reason) OfPrecondition() bool {
+	switch r {
+	case PreconditionChanged, PreconditionMissing, PreconditionUnavailable:
 		return true
 	}
 	return false

@@ -386,6 +386,9 @@ func (p *pass) pin() Step {
 	status := p.decided(AwaitingApproval)
 	status.Ask = &Ask{Required: p.required, Groups: p.evaluation.Entry.ApproverGroups, Requested: p.Now, Expiration: p.Now.Add(ttl)}
 	status.ClaimableTime, status.ClaimExpiration = nil, nil
+	if step := p.fingerprinted(&status); step != nil {
+		return step
+	}
 	status.Message = p.waitingForPeople(0)
 	return p.writes(status, WhyPin)
 }
@@ -452,7 +455,7 @@ func (p *pass) claimed() Step {
 	if p.mode == OperatorMode {
 		return nil
 	}
-	waited := a.Ask != nil || a.ClaimableTime != nil
+	waited := p.waited()
 	if !waited && a.ClaimID != "" && !p.Now.After(a.Created.Add(ClaimFresh)) {
 		p.claimID = a.ClaimID
 		return nil
@@ -462,6 +465,9 @@ func (p *pass) claimed() Step {
 		now, until := p.Now, p.Now.Add(p.approvalTTL())
 		status.ClaimableTime, status.ClaimExpiration = &now, &until
 		p.counted(&status)
+		if step := p.fingerprinted(&status); step != nil {
+			return step
+		}
 		status.Message = p.waitingForClaim()
 		return p.writes(status, WhyClaimable)
 	}
@@ -581,6 +587,9 @@ func (p *pass) end(state State, reason decision.Reason, message string) Step {
 		if p.a.Effect != nil {
 			status.Effect = p.a.Effect
 		}
+	}
+	if reason.OfPrecondition() {
+		p.rechecked(&status)
 	}
 	status.State, status.Reason, status.Message = state, reason, clip(message)
 	now := p.Now

@@ -154,7 +154,10 @@ func (p *pass) waitFor(message string) Step {
 // before the reservation. Whether the effect is taken is answered by its creation. An action that has ended meanwhile is not
 // admitted, since that write is guarded by the version that was looked at; what was created for it is an orphan, as it would
 // be if its creation had been under way for long.
-func (p *pass) atOnce() bool { return p.a.State == Pending && p.a.Reason == "" && p.a.Ask == nil }
+// An action with preconditions is not on it: what they name is read first.
+func (p *pass) atOnce() bool {
+	return p.a.State == Pending && p.a.Reason == "" && p.a.Ask == nil && len(p.a.Preconditions) == 0
+}
 
 // create makes the record. The apiserver lets one creation of this name succeed, of all processes, operators and retries. If
 // we die right here nobody was admitted: the next pass, of whichever operator, finds the record and goes on from it.
@@ -163,9 +166,12 @@ func (p *pass) create(name, key string) Step {
 }
 
 // lastReads answers until everything a reservation or admission rests on was read from the apiserver in this pass: the
-// approvals, which may have turned into a denial, and last the action itself.
+// approvals, which may have turned into a denial, what the preconditions name, and last the action itself.
 func (p *pass) lastReads() Step {
 	if step := p.answersStand(); step != nil {
+		return step
+	}
+	if step := p.preconditionsStand(); step != nil {
 		return step
 	}
 	if p.Action.Presence != Fresh {
@@ -221,9 +227,13 @@ func (p *pass) admit() Step {
 	if step := p.answersStand(); step != nil {
 		return step
 	}
+	if step := p.preconditionsStand(); step != nil {
+		return step
+	}
 	execution := Execution{Mode: p.mode, ClaimID: p.claimID, Claim: p.claim, Lease: p.Now.Add(p.a.Lease), Admitted: p.Now, Approvals: p.tally.Approved}
 	status := p.decided(Admitted)
 	p.counted(&status)
+	p.rechecked(&status)
 	status.Message = "The process with this claimID may execute it, once. Its report is awaited."
 	if p.World.Observe {
 		if p.asks {

@@ -365,6 +365,12 @@ func document(s Snapshot, end ending) receipt.Document {
 			d.LateOutcomeName = s.Late.Name
 		}
 	}
+	for _, p := range a.Preconditions {
+		d.Preconditions = append(d.Preconditions, receipt.Precondition{APIVersion: p.APIVersion, Kind: p.Kind, Name: p.Name, Pointer: p.Pointer})
+	}
+	if f := a.Fingerprints; f != nil {
+		d.PreconditionAtRequest, d.PreconditionAtRecheck = f.AtRequest, f.AtRecheck
+	}
 	d.ProposedTime, d.RulesHash = a.Created, a.RulesHash
 	d.Refused, d.RefusedCount = refusedStatements(s)
 	d.Result, d.Reason, d.Message = resultOf(end.state), end.reason, clip(end.message)

@@ -8,6 +8,7 @@ import (
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/policy"
+	"ctrlrun.dev/operator/kernel/precondition"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
 )
@@ -62,6 +63,8 @@ type Action struct {
 	ClaimID  string
 	Lease    time.Duration
 	NotAfter *time.Time
+	// Preconditions name what has to be, when the effect is reserved, what it was when the action began to wait.
+	Preconditions []precondition.Ref
 
 	Status
 }
@@ -86,9 +89,11 @@ type Status struct {
 	Ask             *Ask
 	ClaimableTime   *time.Time
 	ClaimExpiration *time.Time
-	Execution       *Execution
-	Receipt         *receipt.Link
-	FinishTime      *time.Time
+	// Fingerprints of what the preconditions name; nil: it names none, or did not get that far.
+	Fingerprints *Fingerprints
+	Execution    *Execution
+	Receipt      *receipt.Link
+	FinishTime   *time.Time
 	// WouldHave is written by an admission in observe mode, and marks it: nothing was enforced.
 	WouldHave *WouldHave
 	// Outcome is how an observed action ended: Committed, Failed or Ambiguous. Its state is Observed.
@@ -120,6 +125,14 @@ type Ask struct {
 	Counted    int
 	Requested  time.Time
 	Expiration time.Time
+}
+
+// Fingerprints are of what the preconditions of an action name. Both are written once; "" is not written yet, or never.
+type Fingerprints struct {
+	// AtRequest: when the action began to wait, for people or for a claim.
+	AtRequest string
+	// AtRecheck: right before its effect was reserved, or would have been.
+	AtRecheck string
 }
 
 // Execution names the one process that may execute.
@@ -272,6 +285,17 @@ type ClaimsRead struct {
 	Claims []Claim
 }
 
+// PreconditionsRead is what the apiserver said in this pass about what the preconditions name.
+type PreconditionsRead struct {
+	Read bool
+	// Fingerprint of all of it; "": Refusal or Trouble says why there is none.
+	Fingerprint string
+	// Refusal says in a sentence what is certainly not there, cannot be hashed, or may not be read.
+	Refusal string
+	// Trouble says why nobody knows: the apiserver did not answer. It is asked again.
+	Trouble string
+}
+
 // ChainRead is what a fold of the chain said about one identity.
 type ChainRead struct {
 	// Read is false until a fold answered for Identity.
@@ -370,10 +394,12 @@ type Snapshot struct {
 	EffectName, EffectKey string
 
 	// Holder is the action that the record's holder names.
-	Holder   ActionRead
-	Answers  AnswersRead
-	Claims   ClaimsRead
-	Executor *Executor
+	Holder  ActionRead
+	Answers AnswersRead
+	// Preconditions of the subject action.
+	Preconditions PreconditionsRead
+	Claims        ClaimsRead
+	Executor      *Executor
 	// Lock is the outcome that bears the one name which ends the attempt: of the admitted claim, or before that of the
 	// action's own.
 	Lock OutcomeRead

@@ -27,6 +27,8 @@ const (
 	TheAnswers Object = "approvals"
 	// TheEntitlement, whether whoever gave the approval of that uid, with the groups of that time, may approve the action's type.
 	TheEntitlement Object = "entitlement"
+	// ThePreconditions, what the preconditions of the action name, uncached.
+	ThePreconditions Object = "preconditions"
 	// TheClaims, all claims of the action, by a consistent list.
 	TheClaims Object = "claims"
 	// TheLock, the outcome of that name, uncached.

@@ -26,6 +26,7 @@ func told(s Snapshot, w WriteAction) []timeline.Event {
 	t.authorised()
 	t.evaluated()
 	t.people()
+	t.preconditions()
 	t.claimable()
 	t.admitted()
 	t.ended()
@@ -155,6 +156,18 @@ func (t *telling) people() {
 		t.add(timeline.ApprovalExpired, map[string]string{"expires": stamp(ask.Expiration)})
 		t.add(timeline.ApprovalInvalidated, map[string]string{"reason": "expired"})
 	}
+}
+
+// preconditions tells that what people said does not count, because what they were shown is not there any more.
+func (t *telling) preconditions() {
+	if t.after.Ask == nil || !t.after.Reason.OfPrecondition() || !t.after.State.Terminal() || t.before.State.Terminal() {
+		return
+	}
+	data := map[string]string{"reason": string(t.after.Reason)}
+	if f := t.after.Fingerprints; f != nil {
+		data["at_request"], data["at_recheck"] = f.AtRequest, f.AtRecheck
+	}
+	t.add(timeline.ApprovalInvalidated, filled(data))
 }
 
 // maxInvalidated is how many approvals that do not count are told of. Anybody who may approve can make many.

@@ -104,6 +104,10 @@ type Document struct {
 	Execution         decision.Result // how an observed action ended; null exactly if Result is not observed
 	WouldHave         *WouldHave      // what enforce mode would have done; null exactly if Result is not observed
 
+	Preconditions         []Precondition // what had to stay as it was
+	PreconditionAtRequest string         // fingerprint of it when the action began to wait, or null: it did not wait, or nobody could say
+	PreconditionAtRecheck string         // fingerprint of it right before its effect was reserved, or null: it did not get there, or nobody could say
+
 	// Kinds resolution and ledger-accepted.
 
 	Statement string // the reason the person gave, under the key reason; or null
@@ -144,6 +148,14 @@ type Policy struct {
 	Version    string // free text of its author, or null
 	Generation int64
 	RulesHash  string
+}
+
+// Precondition names one part of one object that had to stay as it was.
+type Precondition struct {
+	APIVersion string
+	Kind       string
+	Name       string
+	Pointer    string // JSON pointer to the part
 }
 
 // Kinds of authority.
@@ -339,6 +351,13 @@ func (d Document) putAction(m map[string]any) {
 	m["authority"] = d.Authority.document()
 	m["execution"] = orNull(string(d.Execution))
 	m["would_have"] = d.WouldHave.document()
+	preconditions := make([]any, len(d.Preconditions))
+	for i, p := range d.Preconditions {
+		preconditions[i] = map[string]any{"api_version": p.APIVersion, "kind": p.Kind, "name": p.Name, "pointer": p.Pointer}
+	}
+	m["preconditions"] = preconditions
+	m["precondition_at_request"] = orNull(d.PreconditionAtRequest)
+	m["precondition_at_recheck"] = orNull(d.PreconditionAtRecheck)
 }
 
 func (p *Principal) document() any {

@@ -45,6 +45,9 @@ func actionDocument() Document {
 		RulesHash: someHash, RefusedCount: 17,
 		Refused:   []Refusal{{Kind: "approval", Name: "refund-txn-1.mallory", UID: "refused-uid", Speaker: "mallory", Reason: "SelfApproval", Time: noon}},
 		Authority: &Authority{Kind: AuthorityDelegation, Name: "refunds-of-alice", BreakGlass: true, Root: "refunds"},
+
+		Preconditions:         []Precondition{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Pointer: "/spec/replicas"}},
+		PreconditionAtRequest: someHash, PreconditionAtRecheck: someHash,
 	}
 }
 
@@ -147,7 +150,7 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 	const effect = "action_name action_type action_uid attempt effect_key effect_name effect_uid principal token "
 	want := map[string]string{
 		KindAction: common + effect + "action_hash admitted_time approvals approvals_required arguments authority claim_id decision decision_reason " +
-			"environment error execution executor_mode late_outcome_name message output policy proposed_time reason refused refused_count " +
+			"environment error execution executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request preconditions proposed_time reason refused refused_count " +
 			"reporter resource result rules_hash would_have",
 		KindResolution:     common + effect + "evidence reason resolution_name resolution_uid resolver resolves result",
 		KindStatusMissing:  common + effect + "message reason result",
@@ -169,7 +172,7 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 	}
 	slices.Sort(null)
 	if got, want := strings.Join(null, " "), "action_hash admitted_time arguments attempt authority claim_id decision decision_reason effect_key "+
-		"effect_name effect_uid error execution executor_mode late_outcome_name message output policy reason reporter resource rules_hash "+
+		"effect_name effect_uid error execution executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request reason reporter resource rules_hash "+
 		"token would_have"; got != want {
 		t.Errorf("of an action that was denied at once these are null\n%s, want\n%s", got, want)
 	}
@@ -179,7 +182,8 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 func TestParseReadsWhatWasWrittenBeforeTheSchemaGrew(t *testing.T) {
 	d := actionDocument()
 	m := d.Map()
-	for _, key := range []string{"rules_hash", "refused", "refused_count", "authority", "execution", "would_have"} {
+	for _, key := range []string{"rules_hash", "refused", "refused_count", "authority", "execution", "would_have",
+		"preconditions", "precondition_at_request", "precondition_at_recheck"} {
 		delete(m, key)
 	}
 	delete(m["approvals"].([]any)[0].(map[string]any), "rules_hash")
@@ -193,6 +197,7 @@ func TestParseReadsWhatWasWrittenBeforeTheSchemaGrew(t *testing.T) {
 	}
 	d.Seq, d.PrevHash = 1, Genesis
 	d.RulesHash, d.Refused, d.RefusedCount, d.Approvals[0].RulesHash, d.Authority = "", nil, 0, "", nil
+	d.Preconditions, d.PreconditionAtRequest, d.PreconditionAtRecheck = nil, "", ""
 	if !reflect.DeepEqual(got, d) {
 		t.Errorf("read\n%+v\nwant\n%+v", got, d)
 	}

@@ -152,6 +152,11 @@ func (r *reader) action(d *Document) {
 			r.fail("would_have", "is null, unless the result is observed")
 		}
 	}
+	if r.has("preconditions") {
+		d.Preconditions = r.preconditions()
+		d.PreconditionAtRequest = r.hashOrNull("precondition_at_request")
+		d.PreconditionAtRecheck = r.hashOrNull("precondition_at_recheck")
+	}
 }
 
 // maxData is how many keys the data of an event has at most.
@@ -300,6 +305,14 @@ func (r *reader) approvals() []Approval {
 		approvals = append(approvals, a)
 	})
 	return approvals
+}
+
+func (r *reader) preconditions() []Precondition {
+	var named []Precondition
+	r.objects("preconditions", func(sub *reader) {
+		named = append(named, Precondition{APIVersion: sub.text("api_version"), Kind: sub.text("kind"), Name: sub.text("name"), Pointer: sub.text("pointer")})
+	})
+	return named
 }
 
 func (r *reader) refused() []Refusal {

@@ -162,6 +162,11 @@ func actionKeys() []key {
 		{name: "execution", value: nullable(words(decision.Committed, decision.Failed, decision.Ambiguous)),
 			text: "Later. How an observed action ended; null: it was not observed.", later: true},
 		{name: "would_have", value: ref("wouldHaveOrNull"), text: "Later. What enforce mode would have done with an observed action; null: it was not observed.", later: true},
+		{name: "preconditions", value: object{{"type", "array"}, {"items", ref("precondition")}},
+			text: "Later. What had to stay as it was.", later: true},
+		{name: "precondition_at_request", value: nullable(hash()), text: "Later. Fingerprint of that when the action began to wait; null: it did not wait, or nobody could say.", later: true},
+		{name: "precondition_at_recheck", value: nullable(hash()),
+			text: "Later. Fingerprint of that right before the effect was reserved; null: it did not get there, or nobody could say.", later: true},
 	}...)
 }
 
@@ -181,6 +186,11 @@ func actionRules() []any {
 			{"authority", []any{"execution", "would_have"}},
 			{"execution", []any{"authority", "would_have"}},
 			{"would_have", []any{"authority", "execution"}},
+		}}},
+		object{{"dependentRequired", object{
+			{"preconditions", []any{"precondition_at_request", "precondition_at_recheck"}},
+			{"precondition_at_request", []any{"preconditions", "precondition_at_recheck"}},
+			{"precondition_at_recheck", []any{"preconditions", "precondition_at_request"}},
 		}}},
 		nullUnless("execution", "result", decision.Observed),
 		nullUnless("would_have", "result", decision.Observed),
@@ -269,6 +279,12 @@ func definitions() object {
 		{name: "reason", value: text(), text: "Why it did not count, for example self_approval."},
 		{name: "time", value: instant(), text: "When it was made."},
 	}, "object")
+	precondition := closed([]key{
+		{name: "api_version", value: text(), text: "API version of the object, for example apps/v1."},
+		{name: "kind", value: text(), text: "Its kind."},
+		{name: "name", value: text(), text: "Its name."},
+		{name: "pointer", value: text(), text: "JSON pointer to the part, for example /spec/replicas."},
+	}, "object")
 	link := closed([]key{
 		{name: "seq", value: integerFrom(0), text: "The place in the chain; 0 is before the first receipt."},
 		{name: "hash", value: hash(), text: "The hash of the receipt there."},
@@ -291,6 +307,7 @@ func definitions() object {
 		{"wouldHaveOrNull", wouldHave},
 		{"approval", approval},
 		{"refusal", refusal},
+		{"precondition", precondition},
 		{"link", link},
 	}
 }

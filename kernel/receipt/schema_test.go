@@ -464,6 +464,7 @@ var goldenFiles = map[string]struct {
 		kinds: map[string]int{KindAction: 4, KindResolution: 1, KindStatusMissing: 1, KindLedgerAccepted: 1, KindEvent: 1},
 		without: map[string]int{
 			"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4,
+			"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4,
 		},
 	},
 	// Since receipts name authority, and what was observed.
@@ -471,7 +472,7 @@ var goldenFiles = map[string]struct {
 		sum:     "sha256:5ce51469e80bc60a07e9c38cc9069335233363ca38767d24d03ce6e164a71555",
 		head:    "8:sha256:a2c6dda71498d33d345090ccf338b25af955031bf861a7dd4561eb9cd7e3bfbf",
 		kinds:   map[string]int{KindAction: 4, KindEvent: 4},
-		without: map[string]int{},
+		without: map[string]int{"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4},
 	},
 }
 

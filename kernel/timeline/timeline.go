@@ -36,7 +36,8 @@ const (
 	ApprovalDenied Type = "APPROVAL_DENIED"
 	// ApprovalExpired: not enough people answered in time. ApprovalInvalidated follows.
 	ApprovalExpired Type = "APPROVAL_EXPIRED"
-	// ApprovalInvalidated: approvals do not count, or not any more; data: reason, and approval, approver of a single one.
+	// ApprovalInvalidated: approvals do not count, or not any more; data: reason, and approval, approver of a single one; at_request
+	// and at_recheck, the fingerprints, where what the action rests on is another.
 	ApprovalInvalidated Type = "APPROVAL_INVALIDATED"
 	// ActionClaimable: it may be executed, and waits for a process that says it is there; data: expires.
 	ActionClaimable Type = "ACTION_CLAIMABLE"

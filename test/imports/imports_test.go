@@ -50,6 +50,7 @@ var layers = []layer{
 	{dir: "kernel/authority", pure: true, own: rules, only: none},
 	{dir: "kernel/effect", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/approval", pure: true, own: vocabulary, only: none},
+	{dir: "kernel/precondition", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/receipt", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/stats", pure: true, own: []string{"kernel/receipt", "kernel/decision"}, only: none},
 	{dir: "kernel/contract", pure: true, own: vocabulary, only: none},

@@ -14,6 +14,7 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/records"
 )
 
 // actionRows writes everything that is hashed of an Action, the rule that decided, and how it stands. The text of the rule
@@ -41,6 +42,7 @@ func actionRows(t fields, action *v1alpha1.Action, ruleText string) {
 	} else if action.Status.ActionHash != "" {
 		t.row("Effect", "<none>: nothing keeps this action from running twice")
 	}
+	t.row("Rests on", restsOn(action))
 	t.row("Hash", action.Status.ActionHash)
 	if by := action.Status.Authority; by != nil {
 		t.row("Authority", authorityText(string(by.Kind), by.Name, by.Root, by.BreakGlass))
@@ -59,6 +61,33 @@ func actionRows(t fields, action *v1alpha1.Action, ruleText string) {
 			t.row("Expires", until(approval.ExpirationTime.Time))
 		}
 	}
+}
+
+// restsOn are the preconditions, a line each, and what became of them. What they hold is in no Action: whoever wants to know looks at
+// the object.
+func restsOn(action *v1alpha1.Action) string {
+	refs := records.Action(action).Preconditions
+	if len(refs) == 0 {
+		return ""
+	}
+	var lines []string
+	for _, ref := range refs {
+		lines = append(lines, ref.String())
+	}
+	note := "noted when it begins to wait, and compared right before its effect is reserved"
+	if p := action.Status.Preconditions; p != nil {
+		switch {
+		case p.AtRecheck == "":
+			note = "noted, and compared right before its effect is reserved"
+		case p.AtRequest == "":
+			note = "read right before its effect was reserved; it had not waited, so there was nothing to compare with"
+		case p.AtRequest == p.AtRecheck:
+			note = "right before its effect was reserved it was what it was when it began to wait"
+		default:
+			note = "right before its effect would have been reserved it was ANOTHER than when it began to wait"
+		}
+	}
+	return strings.Join(append(lines, "("+note+")"), "\n")
 }
 
 func ruleOf(action *v1alpha1.Action) string {

@@ -7,9 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/precondition"
 )
 
 const argumentsHelp = `k=v is a string, k:=json is JSON: amount:=500 paid:=true tags:='["a"]'. Numbers are integers: amounts go in minor units, or
@@ -23,6 +25,8 @@ type proposing struct {
 	name     string
 	lease    time.Duration
 	notAfter string
+	expires  string
+	restsOn  []string
 }
 
 func (p *proposing) addTo(cmd *cobra.Command) {
@@ -32,6 +36,8 @@ func (p *proposing) addTo(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.name, "name", "", "name of the action (default: that of its effect)")
 	cmd.Flags().DurationVar(&p.lease, "lease", 5*time.Minute, "how long the execution may take, from 30s")
 	cmd.Flags().StringVar(&p.notAfter, "not-after", "", "do not act after this time (RFC 3339)")
+	cmd.Flags().StringVar(&p.expires, "credential-expires", "", "when the credential you act by ends (RFC 3339); not admitted after it")
+	cmd.Flags().StringArrayVar(&p.restsOn, "precondition", nil, "APIVERSION/KIND/NAME#POINTER, such as apps/v1/Deployment/web#/spec/replicas: refused if it is another when the effect is reserved than when people were asked; several times")
 }
 
 // request is what is proposed by TYPE and k=v arguments.
@@ -53,6 +59,18 @@ func (a *app) request(p *proposing, words []string) (client.Request, error) {
 		if req.NotAfter, err = time.Parse(time.RFC3339, p.notAfter); err != nil {
 			return req, usage(fmt.Errorf("--not-after: %w", err))
 		}
+	}
+	if p.expires != "" {
+		if req.Expires, err = time.Parse(time.RFC3339, p.expires); err != nil {
+			return req, usage(fmt.Errorf("--credential-expires: %w", err))
+		}
+	}
+	for _, text := range p.restsOn {
+		ref, err := precondition.ParseRef(text)
+		if err != nil {
+			return req, usage(fmt.Errorf("--precondition: %w", err))
+		}
+		req.Preconditions = append(req.Preconditions, v1alpha1.Precondition{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name, Pointer: ref.Pointer})
 	}
 	_, err = client.CanonicalArguments(arguments)
 	return req, usage(err)
