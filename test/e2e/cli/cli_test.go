@@ -14,7 +14,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -317,6 +319,34 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 
 		r = s.run(s.other, "approve", name, "--yes", "--hash", asked.Status.ActionHash)
 		Expect(r.Code).To(Equal(1), "an action that asks nobody any more: %s", r.Stderr)
+	})
+
+	It("says what an action rests on, and executes nothing once that is another", func(ctx SpecContext) {
+		limits := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "limits"}, Data: map[string]string{"max": "100"}}
+		Expect(env.Admin().Create(ctx, limits)).To(Succeed())
+		reads := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}}
+		for _, u := range []testenv.User{s.agent, testenv.OperatorUser()} {
+			Expect(env.Allow(ctx, s.namespace, u, reads)).To(Succeed())
+		}
+		count, runs := s.marker("rests")
+		name := refundName("rests")
+		wait := s.start(s.agent, refund("rests", "2000", "--precondition", "v1/ConfigMap/limits#/data/max", "--credential-expires", "2126-01-02T03:04:05Z", "--", "sh", "-c", count)...)
+		asked := s.awaiting(name)
+		Expect(asked.Spec.Principal.ExpiresTime.UTC().Year()).To(Equal(2126))
+		r := s.run(s.approver, "approve", name)
+		Expect(r.Stderr).To(MatchRegexp(`Rests on: +v1/ConfigMap/limits#/data/max\n +\(noted, and compared right before its effect is reserved\)\n`))
+		Expect(env.Admin().Patch(ctx, limits, client.RawPatch("application/merge-patch+json", []byte(`{"data":{"max":"50"}}`)))).To(Succeed())
+		r = s.run(s.approver, "approve", name, "--yes", "--hash", asked.Status.ActionHash)
+		Expect(r.Code).To(Equal(0), r.Stderr)
+		ran := wait()
+		Expect(ran.Code).To(Equal(1), ran.Stderr)
+		Expect(ran.Stderr).To(And(ContainSubstring("precondition_changed"), ContainSubstring("Nothing was reserved or executed")))
+		Expect(runs()).To(BeZero())
+		Expect(s.run(s.view, "inspect", name).Stdout).To(And(ContainSubstring("was ANOTHER than when it began to wait"), MatchRegexp(`APPROVAL_INVALIDATED +at_recheck=sha256:\S+ at_request=sha256:\S+ reason=precondition_changed`)))
+
+		for _, bad := range []string{"--precondition=ConfigMap/limits#/data", "--precondition=v1/ConfigMap/limits", "--credential-expires=tomorrow"} {
+			Expect(s.run(s.agent, "propose", "stripe.refund", "payment_id=bad", "amount:=1", bad).Code).To(Equal(2), bad)
+		}
 	})
 
 	It("takes a no", func() {
