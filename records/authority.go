@@ -50,6 +50,17 @@ func Delegation(o *v1alpha1.Delegation, admissionSince time.Time) authority.Dele
 	return d
 }
 
+// BrokenGlass reports whether a Delegation opened an envelope for an emergency and grants something until then.
+func BrokenGlass(o *v1alpha1.Delegation, now time.Time) (until time.Time, open bool) {
+	end := o.Spec.ExpirationTime
+	if o.Spec.BreakGlass == nil || !*o.Spec.BreakGlass || end == nil || now.After(end.Time) {
+		return time.Time{}, false
+	}
+	in := meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.AcceptedCondition)
+	cut := meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.RevokedCondition)
+	return end.Time, in && !cut
+}
+
 // Revocation reads a Revocation. It counts whenever it was made, and whatever its verdict says: it can only take away.
 func Revocation(o *v1alpha1.Revocation) authority.Revocation {
 	return authority.Revocation{Name: o.Name, DelegationName: o.Spec.DelegationRef.Name, DelegationUID: string(o.Spec.DelegationRef.UID), Revoker: o.Spec.Revoker}

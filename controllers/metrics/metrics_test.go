@@ -42,7 +42,9 @@ type stored struct {
 	client.Reader
 	actions []v1alpha1.Action
 	effects []v1alpha1.Effect
-	err     error
+	// delegations that open an envelope, most of them.
+	delegations []v1alpha1.Delegation
+	err         error
 }
 
 func (s *stored) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -51,6 +53,8 @@ func (s *stored) List(_ context.Context, list client.ObjectList, _ ...client.Lis
 		list.Items = s.actions
 	case *v1alpha1.EffectList:
 		list.Items = s.effects
+	case *v1alpha1.DelegationList:
+		list.Items = s.delegations
 	default:
 		return fmt.Errorf("a scrape lists %T", list)
 	}
@@ -67,6 +71,23 @@ func waiting(state v1alpha1.ActionState, change func(*v1alpha1.Action)) v1alpha1
 
 func unsettledSince(state v1alpha1.EffectState, d time.Duration) v1alpha1.Effect {
 	return v1alpha1.Effect{Status: &v1alpha1.EffectStatus{State: state, LastTransitionTime: metav1.NewTime(ago(d))}}
+}
+
+// emergency is an envelope that was opened for that long from now on, with these conditions True.
+func emergency(namespace string, left time.Duration, conditions ...string) v1alpha1.Delegation {
+	yes, end := true, metav1.NewTime(ago(-left))
+	d := v1alpha1.Delegation{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+	d.Spec.BreakGlass, d.Spec.ExpirationTime = &yes, &end
+	for _, c := range conditions {
+		d.Status.Conditions = append(d.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
+	}
+	return d
+}
+
+func ordinary(namespace string) v1alpha1.Delegation {
+	d := emergency(namespace, time.Hour, v1alpha1.AcceptedCondition)
+	d.Spec.BreakGlass = nil
+	return d
 }
 
 func proposed(d time.Duration) *v1alpha1.Action {
@@ -102,6 +123,14 @@ func full() *Metrics {
 			unsettledSince(v1alpha1.EffectAmbiguous, 50*time.Second),
 			unsettledSince(v1alpha1.EffectCommitted, time.Hour), // seen by the cache for a moment
 			{},
+		},
+		delegations: []v1alpha1.Delegation{
+			emergency("payments", time.Minute, v1alpha1.AcceptedCondition),
+			emergency("payments", time.Hour, v1alpha1.AcceptedCondition),
+			emergency("payments", -time.Minute, v1alpha1.AcceptedCondition), // it has ended
+			emergency("shop", time.Hour),                                    // not judged yet
+			emergency("shop", time.Hour, v1alpha1.AcceptedCondition, v1alpha1.RevokedCondition),
+			ordinary("shop"),
 		},
 	}, func() time.Time { return now }, Guards{
 		AdmissionHeld:  func() (string, bool) { return "admission_missing", true },
@@ -203,6 +232,7 @@ func TestScrapeTellsWhatWaits(t *testing.T) {
 		ctrlrun_actions_held{reason="clock_skew"} 0
 		ctrlrun_actions_held{reason="ledger_rolled_back"} 0
 		ctrlrun_actions_held{reason="namespace_terminating"} 0
+		ctrlrun_break_glass_open{namespace="payments"} 2
 		ctrlrun_actions_held{reason="precondition_unavailable"} 0
 		ctrlrun_actions_held{reason="quota"} 1
 		ctrlrun_actions_held{reason="waiting_for_holder"} 0

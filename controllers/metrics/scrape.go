@@ -11,6 +11,7 @@ import (
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/records"
 )
 
 // scrapeTimeout bounds a scrape that comes before the caches are filled: it is answered without what they hold.
@@ -29,6 +30,21 @@ func (m *Metrics) collectCaches(to chan<- prometheus.Metric) {
 	if err := m.cache.List(ctx, open, client.UnsafeDisableDeepCopy); err == nil {
 		m.collectEffects(to, open.Items)
 	}
+	delegations := &v1alpha1.DelegationList{}
+	if err := m.cache.List(ctx, delegations, client.UnsafeDisableDeepCopy); err == nil {
+		m.collectEmergencies(to, delegations.Items)
+	}
+}
+
+// collectEmergencies shows the namespaces that have some, and no others.
+func (m *Metrics) collectEmergencies(to chan<- prometheus.Metric, items []v1alpha1.Delegation) {
+	open := map[string]float64{}
+	for i := range items {
+		if _, yes := records.BrokenGlass(&items[i], m.clock()); yes {
+			open[items[i].Namespace]++
+		}
+	}
+	each(to, m.breakGlassOpen, open)
 }
 
 func (m *Metrics) collectActions(to chan<- prometheus.Metric, items []v1alpha1.Action) {

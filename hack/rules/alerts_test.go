@@ -147,6 +147,14 @@ var scenarios = map[string]struct{ fires, quiet scenario }{
 			after: 20 * time.Minute,
 		},
 	},
+	"CtrlrunBreakGlassOpen": {
+		fires: scenario{
+			series: `ctrlrun_break_glass_open{pod="a",namespace="payments"} _x4 1x20
+			ctrlrun_break_glass_open{pod="b",namespace="payments"} _x4 1x20`,
+			after: 2 * time.Minute, labels: map[string]string{"namespace": "payments"}, summary: "payments; 1 open",
+		},
+		quiet: scenario{series: `ctrlrun_break_glass_open{pod="a",namespace="payments"} 0x40`, after: 20 * time.Minute},
+	},
 	"CtrlrunActionsHeld": {
 		fires: scenario{
 			series: `ctrlrun_actions_held{pod="a",reason="quota"} 0 0 1x40

@@ -277,6 +277,8 @@ var _ = Describe("authority by kubectl ctrlrun", Ordered, func() {
 			Expect(r.Code).To(Equal(0), r.Stderr)
 			Expect(r.Stderr).To(ContainSubstring("BREAK GLASS"))
 
+			Expect(s.run(s.view).Stdout).To(MatchRegexp(`BREAK GLASS: +1 open for an emergency, the last until ` + soon + `; who and why: kubectl ctrlrun grants`))
+
 			late := s.terms(s.helper, "2125-01-01T00:00:00Z", time.Now().Add(3*time.Hour).UTC().Format(time.RFC3339), "delegable: true\n", "")
 			r = s.run(s.opener, "delegate", "--parent", "glass", "-f", late, "--break-glass", "--reason", "INC-7", "--yes")
 			Expect(r.Code).To(Equal(1), r.Stderr)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -47,6 +49,9 @@ var _ = Describe("the metrics of the operator", func() {
 		Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
 		Expect(call.Report(ctx, client.Committed())).To(Succeed())
 
+		By("breaking a glass")
+		brokenGlass(ctx, observed)
+
 		By("making a namespace again whose chain is known")
 		other, another := scene(ctx)
 		Eventually(ctx, func(g Gomega) {
@@ -78,6 +83,7 @@ var _ = Describe("the metrics of the operator", func() {
 				`ctrlrun_receipts_appended_total{kind="action"} 4`,
 				fmt.Sprintf(`ctrlrun_namespace_held{namespace=%q,reason="ledger_rolled_back"} 1`, other),
 				`ctrlrun_admission_held 0`,
+				fmt.Sprintf(`ctrlrun_break_glass_open{namespace=%q} 1`, observed),
 				`ctrlrun_receipts_missing_oldest_seconds 0`,
 				`leader_election_master_status{name="operator.ctrlrun.dev"} 1`,
 			} {
@@ -107,6 +113,23 @@ func proposed(ctx context.Context, ns string, agent testenv.User, actionType, pa
 	call, err := sdk.Propose(ctx, client.Request{ActionType: actionType, Arguments: map[string]any{"payment_id": payment, "amount": amount}})
 	Expect(err).NotTo(HaveOccurred())
 	return call
+}
+
+// brokenGlass opens an envelope for an emergency.
+func brokenGlass(ctx context.Context, ns string) {
+	GinkgoHelper()
+	for _, object := range []string{
+		`{"kind":"Grant","metadata":{"name":"glass"},"spec":{"subject":{"agent":"*"},"actions":["stripe.refund"],"grantType":"BreakGlass","maxDurationSeconds":3600}}`,
+		`{"kind":"Delegation","metadata":{"name":"emergency"},"spec":{"parentRef":{"kind":"Grant","name":"glass"},"subject":{"agent":"oncall"},"actions":["stripe.refund"],"breakGlass":true,"reason":"INC-7"}}`,
+	} {
+		o := &unstructured.Unstructured{}
+		Expect(json.Unmarshal([]byte(`{"apiVersion":"ctrlrun.dev/v1alpha1",`+object[1:]), o)).To(Succeed())
+		o.SetNamespace(ns)
+		if o.GetKind() == "Delegation" {
+			Expect(unstructured.SetNestedField(o.Object, time.Now().Add(30*time.Minute).UTC().Format(time.RFC3339), "spec", "expirationTime")).To(Succeed())
+		}
+		Expect(env.Admin().Create(ctx, o)).To(Succeed())
+	}
 }
 
 // printed is the last scrape, once it is needed.

@@ -52,6 +52,7 @@ func (a *app) status(ctx context.Context) error {
 	t.row("Cluster", s.cluster)
 	t.row("Namespace", view.namespace(ctx))
 	t.row("Mode", view.mode(ctx))
+	t.row("BREAK GLASS", view.emergencies(ctx))
 	t.row("Policies", view.policyLine())
 	t.row("Waiting for approval", view.waitingLine())
 	t.row("Waiting for a claim", view.count("claimable actions", len(view.claims)))
@@ -121,6 +122,27 @@ func (v *screen) namespace(ctx context.Context) string {
 		return name
 	}
 	return fmt.Sprintf("%s, environment %s", name, records.Environment(&namespace))
+}
+
+// emergencies says how many envelopes are open here, and until when; nothing where there are none, or whoever asks may not look.
+func (v *screen) emergencies(ctx context.Context) string {
+	var list v1alpha1.DelegationList
+	if err := v.session.kube.List(ctx, &list, v.here()); err != nil {
+		return ""
+	}
+	open, last := 0, time.Time{}
+	for i := range list.Items {
+		if until, yes := records.BrokenGlass(&list.Items[i], time.Now()); yes {
+			open++
+			if until.After(last) {
+				last = until
+			}
+		}
+	}
+	if open == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d open for an emergency, the last until %s; who and why: kubectl ctrlrun grants", open, last.UTC().Format(time.RFC3339))
 }
 
 func (v *screen) mode(ctx context.Context) string {
