@@ -398,6 +398,12 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(who.Code).To(Equal(0), who.Stderr)
 		Expect(who.Stdout).To(MatchRegexp("User " + s.approver.Name + " +yes"))
 		Expect(who.Stdout).NotTo(ContainSubstring(s.agent.Name))
+		Expect(who.Stderr).To(BeEmpty())
+		grouped := &v1alpha1.ActionPolicy{}
+		Expect(json.Unmarshal([]byte(`{"metadata":{"name":"grouped"},"spec":{"actions":{"iam.audit":{"effect":"audit:{to}","decision":"approve","approverGroups":["audit"]}}}}`), grouped)).To(Succeed())
+		grouped.Namespace = s.namespace
+		Expect(env.Admin().Create(context.Background(), grouped)).To(Succeed())
+		Expect(s.run(testenv.User{Name: "root@" + s.namespace}, "who-can", "approve", "iam.audit").Stderr).To(ContainSubstring("policy counts only people of audit"))
 		nowhere := s.run(testenv.User{Name: "root@" + s.namespace}, "who-can", "approve", "stripe.refund", "-n", "nowhere")
 		Expect(nowhere.Code).To(Equal(1), nowhere.Stdout)
 		Expect(nowhere.Stderr).To(ContainSubstring(`there is no namespace "nowhere"`))

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
+	"ctrlrun.dev/operator/kernel/approval"
 )
 
 const approveLong = `Say yes to one exact action.
@@ -181,25 +183,47 @@ func (a *app) showQuestion(ctx context.Context, s *session, action *v1alpha1.Act
 	t.row("Cluster", s.cluster)
 	t.row("Namespace", s.Namespace())
 	t.row("You", s.user.Username)
-	t.row("You may", mayAnswer(s, action, may))
+	t.row("You may", s.mayAnswer(ctx, action, may))
 	t.gap()
 	actionRows(t, action, s.ruleText(ctx, action))
 	t.flush()
 }
 
 // mayAnswer says whether an answer of this person would count. The operator decides; this only saves them a refusal.
-func mayAnswer(s *session, action *v1alpha1.Action, may verdict) string {
+func (s *session) mayAnswer(ctx context.Context, action *v1alpha1.Action, may verdict) string {
 	if !may.allowed {
 		return may.String()
 	}
-	asked := action.Spec.Principal.Agent == s.user.Username
-	if user := action.Spec.Principal.User; user != nil {
-		asked = asked || *user == s.user.Username
+	var people *approval.People // who has several names; of Settings that may not be read, nobody
+	if ruled, err := s.ruling(ctx); err == nil {
+		people = ruled.People
 	}
-	if asked {
-		return may.String() + ", but you are the one who asks: your own yes does not count"
+	but := wontCount(action, s.user.Username, s.user.Groups, people)
+	if but == "" {
+		return may.String()
 	}
-	return may.String()
+	return may.String() + ", but " + but
+}
+
+// wontCount says why somebody's yes to an action does not count although they have the right, or nothing.
+func wontCount(action *v1alpha1.Action, name string, groups []string, people *approval.People) string {
+	if asks := action.Spec.Principal.Agent; people.Same(asks, name) {
+		return "you are the one who asks" + byAnotherName(asks, name) + ": your own yes does not count"
+	}
+	if user := action.Spec.Principal.User; user != nil && people.Same(*user, name) {
+		return "it is asked on your behalf" + byAnotherName(*user, name) + ": your own yes does not count"
+	}
+	if ask := action.Status.Approval; ask != nil && len(ask.ApproverGroups) > 0 && !slices.ContainsFunc(ask.ApproverGroups, func(g string) bool { return slices.Contains(groups, g) }) {
+		return "only people of " + strings.Join(ask.ApproverGroups, ", ") + " are asked, and you are in none of these: your yes does not count"
+	}
+	return ""
+}
+
+func byAnotherName(there, here string) string {
+	if there == here {
+		return ""
+	}
+	return ", as " + there
 }
 
 func (a *app) sendAnswer(ctx context.Context, s *session, answer *answering, approval *v1alpha1.Approval) error {

@@ -89,6 +89,9 @@ func (a *app) whoCan(ctx context.Context, s *session, verb, actionType string) e
 	if nothing {
 		return exit.Errorf(exit.Refused, "nothing could be read; ask somebody who may read roles and rolebindings in %s", s.Namespace())
 	}
+	if groups := s.askedGroups(ctx, actionType); verb == "approve" && len(groups) > 0 {
+		a.note("of these, policy counts only people of %s", displayLine(strings.Join(groups, ", ")))
+	}
 	t := a.table("SUBJECT", "MAY "+strings.ToUpper(verb), "BY")
 	for _, one := range people {
 		answer := "yes"
@@ -102,6 +105,20 @@ func (a *app) whoCan(ctx context.Context, s *session, verb, actionType string) e
 			verb, actionType, s.Namespace(), verb, typesResource, v1alpha1.GroupVersion.Group, actionType)
 	}
 	t.flush()
+	return nil
+}
+
+// askedGroups are the groups of which the policies that may be read want an approver of that type to be in one.
+func (s *session) askedGroups(ctx context.Context, actionType string) []string {
+	var list v1alpha1.ActionPolicyList
+	if err := s.kube.List(ctx, &list, kube.InNamespace(s.Namespace())); err != nil {
+		return nil
+	}
+	for i := range list.Items {
+		if groups := list.Items[i].Spec.Actions[actionType].ApproverGroups; len(groups) > 0 {
+			return groups
+		}
+	}
 	return nil
 }
 
