@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-openapi/jsonpointer"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -19,6 +20,10 @@ import (
 	"ctrlrun.dev/operator/kernel/precondition"
 )
 
+// partsTimeout bounds a look at all parts of an action. What is served by an extension of the apiserver may take for ever, and an
+// agent chooses what it names: no pass waits for it longer than this.
+const partsTimeout = 5 * time.Second
+
 // refusedPart says in a sentence why a part certainly cannot be read or hashed. Every other error says that nobody knows.
 type refusedPart string
 
@@ -27,10 +32,12 @@ func (r refusedPart) Error() string { return string(r) }
 // readPreconditions puts into the snapshot what the preconditions of the action name, as the apiserver holds it now. What is found
 // there leaves this function as a hash only.
 func (r *pass) readPreconditions(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, partsTimeout)
+	defer cancel()
 	read := flow.PreconditionsRead{Read: true}
 	parts := make([]precondition.Part, 0, len(r.s.Action.Preconditions))
 	for _, ref := range r.s.Action.Preconditions {
-		part, err := r.part(ctx, ref)
+		part, err := r.part(bounded, ref)
 		if err != nil {
 			if refused := refusedPart(""); errors.As(err, &refused) {
 				read.Refusal = string(refused)
@@ -56,7 +63,7 @@ func (r *pass) part(ctx context.Context, ref precondition.Ref) (precondition.Par
 	if err != nil {
 		return precondition.Part{}, refusedPart(fmt.Sprintf("%q is no API version", ref.APIVersion))
 	}
-	mapping, err := r.client.RESTMapper().RESTMapping(schema.GroupKind{Group: version.Group, Kind: ref.Kind}, version.Version)
+	mapping, err := mappingOf(ctx, r.client.RESTMapper(), schema.GroupKind{Group: version.Group, Kind: ref.Kind}, version.Version)
 	switch {
 	case meta.IsNoMatchError(err):
 		return precondition.Part{}, refusedPart(fmt.Sprintf("the apiserver knows no kind %s of %s", ref.Kind, ref.APIVersion))
@@ -102,6 +109,26 @@ func (r *pass) part(ctx context.Context, ref precondition.Ref) (precondition.Par
 		return precondition.Part{}, refusedPart(fmt.Sprintf("%s has no canonical form: it holds a number that is no integer, or is nested too deep", ref))
 	}
 	return precondition.Part{Ref: ref, UID: string(o.GetUID()), Value: canonicalValue}, nil
+}
+
+// mappingOf asks a mapper, which may ask the apiserver and knows no end to that, for as long as the context lasts. A question that takes
+// longer ends by itself, with the timeout of discovery.
+func mappingOf(ctx context.Context, mapper meta.RESTMapper, kind schema.GroupKind, version string) (*meta.RESTMapping, error) {
+	type answer struct {
+		mapping *meta.RESTMapping
+		err     error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		mapping, err := mapper.RESTMapping(kind, version)
+		answered <- answer{mapping, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.mapping, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("find out what kind %s is: %w", kind, ctx.Err())
+	}
 }
 
 // mayGet asks whether the agent may get an object: it must not learn through a fingerprint what it may not read.
