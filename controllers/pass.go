@@ -527,11 +527,16 @@ func (r *pass) within(ctx context.Context) (context.Context, context.CancelFunc,
 	if err := chain.Stands(ctx); err != nil {
 		return nil, nil, err
 	}
-	limit := r.began.Add(passLimit)
-	if proved := r.worlds.proved(); proved.Before(limit) {
+	return sentBy(ctx, r.began, r.worlds.proved(), time.Now())
+}
+
+// sentBy bounds a write of a pass that began then and rests on caches that are proved until then, whichever is over first.
+func sentBy(ctx context.Context, began, proved, now time.Time) (context.Context, context.CancelFunc, error) {
+	limit := began.Add(passLimit)
+	if proved.Before(limit) {
 		limit = proved
 	}
-	if time.Now().After(limit) {
+	if now.After(limit) {
 		return nil, nil, errAgain
 	}
 	bounded, cancel := context.WithDeadline(ctx, limit)
