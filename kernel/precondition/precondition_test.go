@@ -70,3 +70,19 @@ func TestRef(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is read reads the same once it is written.
+func FuzzParseRef(f *testing.F) {
+	for _, text := range []string{"apps/v1/Deployment/web#/spec/replicas", "v1/ConfigMap/limits#/data/max", "v1/x/#/", "#", "a/b/c/d#/e#/f"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ref, err := precondition.ParseRef(text)
+		if err != nil {
+			return
+		}
+		if ref.String() != text {
+			t.Errorf("%q reads as %+v, which reads %q", text, ref, ref)
+		}
+	})
+}
