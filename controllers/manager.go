@@ -172,8 +172,12 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		admission: admitted, guards: []guard{skew, fresh}, proved: fresh.Until, retain: keep.Add, policies: policies, authority: newAuthorityCache(mgr.GetCache()), chains: map[string]*openChain{},
 	}
 	checkpoints := newCheckpointer(w)
+	preconditions, err := newParts(mgr.GetClient(), mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("make the clients for preconditions: %w", err)
+	}
 	p := &passes{
-		client: mgr.GetClient(), reader: reader, clock: o.Clock, worlds: w,
+		client: mgr.GetClient(), reader: reader, clock: o.Clock, worlds: w, parts: preconditions,
 		identity: review.Status.UserInfo.Username, crash: o.Crash,
 	}
 	w.appended, w.crash = checkpoints.Grew, o.Crash

@@ -55,6 +55,8 @@ type passes struct {
 	reader client.Reader // the apiserver itself
 	clock  Clock
 	worlds *worlds
+	// parts reads what preconditions name.
+	parts *parts
 	// identity is who this operator is to the apiserver, for what it states itself.
 	identity string
 	// crash is called before and after each write with its name. Tests end the operator there; else it does nothing.

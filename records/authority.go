@@ -50,7 +50,8 @@ func Delegation(o *v1alpha1.Delegation, admissionSince time.Time) authority.Dele
 	return d
 }
 
-// BrokenGlass reports whether a Delegation opened an envelope for an emergency and grants something until then.
+// BrokenGlass reports whether a Delegation opened an envelope for an emergency and has not been closed; until is its end. Whether it
+// grants something depends on more: the envelope, and where authority is required.
 func BrokenGlass(o *v1alpha1.Delegation, now time.Time) (until time.Time, open bool) {
 	end := o.Spec.ExpirationTime
 	if o.Spec.BreakGlass == nil || !*o.Spec.BreakGlass || end == nil || now.After(end.Time) {

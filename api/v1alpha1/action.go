@@ -105,12 +105,12 @@ type Precondition struct {
 	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z0-9]*$`
 	Kind string `json:"kind"`
 	// name of the object.
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._:@-]*[A-Za-z0-9])?$`
 	Name string `json:"name"`
 	// pointer to the part, a JSON pointer (RFC 6901) such as "/spec/replicas".
 	// +kubebuilder:validation:MaxLength=256
-	// +kubebuilder:validation:Pattern=`^(/([^/~]|~[01])*)+$`
+	// +kubebuilder:validation:Pattern=`^(/([^/~[:cntrl:]]|~[01])*)+$`
 	Pointer string `json:"pointer"`
 }
 

@@ -72,7 +72,7 @@ func define() *defined {
 	d.receiptsAppended = d.counter("ctrlrun_receipts_appended_total", "Receipts that were appended. Verify a chain: kubectl ctrlrun receipts verify -n NAMESPACE.", "kind")
 	d.chainSeq = d.gauge("ctrlrun_chain_seq", "Seq of the last receipt of a chain, as this operator knows it. It never shrinks, unless a person accepted a shorter chain.", "namespace")
 	d.namespaceHeld = d.gauge("ctrlrun_namespace_held", "1 for each namespace in which nothing is decided, as this operator knows it. What to do for each reason: docs/runbooks.", "namespace", "reason")
-	d.breakGlassOpen = d.gauge("ctrlrun_break_glass_open", "Emergencies that grant something now: envelopes that somebody opened, and that have neither ended nor been revoked. Who, why and until when: kubectl ctrlrun grants -n NAMESPACE.", "namespace")
+	d.breakGlassOpen = d.gauge("ctrlrun_break_glass_open", "Envelopes that somebody opened for an emergency, and that have neither ended nor been revoked. Who, why and until when: kubectl ctrlrun grants -n NAMESPACE.", "namespace")
 	d.admissionHeld = d.gauge("ctrlrun_admission_held", "1: the admission policies are not in force, and nothing is decided in any namespace. Install them: kubectl apply --server-side --force-conflicts -k config/admission.")
 	d.freshnessAge = d.gauge("ctrlrun_freshness_age_seconds", "Seconds since the caches were last proved equal to the apiserver. From 10 on nothing is decided: look whether the apiserver answers.")
 	d.clockOffset = d.gauge("ctrlrun_clock_offset_seconds", "How far the clock of this machine is ahead of the apiserver's, as the middle of what was measured. Off by more than 2 nothing is decided: correct the time of the node.")

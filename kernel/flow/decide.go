@@ -338,6 +338,12 @@ func (p *pass) approved() Step {
 		}
 		return p.end(Expired, decision.ApprovalExpired, fmt.Sprintf("%d of %d people approved it before %s. Nothing was executed. Propose it again if it is still wanted.", len(p.tally.Approved), p.required, a.Ask.Expiration.UTC().Format(time.RFC3339)))
 	}
+	if len(p.tally.Approved) > a.Ask.Counted {
+		// Whoever said yes since looked at what is there now.
+		if step := p.preconditionsStand(); step != nil {
+			return step
+		}
+	}
 	status := p.decided(AwaitingApproval)
 	ask := *a.Ask
 	ask.Counted = len(p.tally.Approved)

@@ -59,7 +59,9 @@ func TestPreconditionsAreNoted(t *testing.T) {
 		"it cannot be noted for a process":    {resting(anAction("a1").Claim("")), allowing, gone, "end a1: Denied precondition_unavailable", ""},
 		"nobody knows":                        {resting(anAction("a1")), approving, silent, "hold a1: Pending precondition_unavailable", ""},
 		"it names none":                       {anAction("a1").Obj(), approving, unread, "pin a1: AwaitingApproval", ""},
-		"it waits again, for people":          {noted(resting(anAction("a1").Claim("").Claimable(noon))), approving, moved, "pin a1: AwaitingApproval", asThen},
+		"it waits again, for people":          {noted(resting(anAction("a1").Claim("").Claimable(noon))), approving, same, "pin a1: AwaitingApproval", asThen},
+		"nobody is asked once it is another":  {noted(resting(anAction("a1").Claim("").Claimable(noon))), approving, moved, "end a1: Blocked precondition_changed", asThen},
+		"nobody is asked in vain":             {resting(anAction("a1").Claim("").Claimable(noon)), approving, same, "end a1: Blocked precondition_missing", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step := expect(t, aPass(tc.action).Policy(tc.policy).Read().Effect(flow.Absent, nil).With(tc.with), tc.want)
@@ -140,6 +142,58 @@ func TestPreconditionsAreCompared(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whenever somebody has said yes, what they were shown is compared: with two to be asked, after the first.
+func TestPreconditionsAreComparedWithEachYes(t *testing.T) {
+	const two = `{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approvalsRequired":2}}`
+	a := noted(resting(anAction("a1").Asked(2)))
+	one := aPass(a).Policy(two).Read().Effect(flow.Absent, nil).Answers(flow.Fresh, anApproval(a).Obj())
+	expect(t, one, "read preconditions")
+	expect(t, one.With(moved), "end a1: Blocked precondition_changed")
+	counted := expect(t, one.With(same), "wait a1: AwaitingApproval").(flow.WriteAction).Status
+	if counted.Ask.Counted != 1 {
+		t.Errorf("it counts %+v", counted.Ask)
+	}
+	b := *a
+	b.Status = counted
+	again := aPass(&b).Policy(two).Read().Effect(flow.Absent, nil).Answers(flow.Fresh, anApproval(a).Obj())
+	expect(t, again, "wait until 12:15:00.001 for approval")
+	both := again.Answers(flow.Fresh, anApproval(a).Obj(), anApproval(a).By(dave).Obj())
+	expect(t, both, "read preconditions")
+	expect(t, both.With(moved), "end a1: Blocked precondition_changed")
+	expect(t, both.With(same), "claimable a1: Claimable")
+}
+
+// What nobody answers about is asked for again only as long as the action may wait, and never with a reservation in hand.
+func TestPreconditionsAreNotReadForEver(t *testing.T) {
+	first := resting(anAction("a1"))
+	asked := noted(resting(anAction("a1").Asked(1)))
+	claimed := noted(resting(anAction("a1").Claimable(noon)))
+	for name, tc := range map[string]struct {
+		action *flow.Action
+		policy string
+		change func(*snapshotBuilder) *snapshotBuilder
+		until  time.Time
+		end    string
+	}{
+		"before it waits": {first, approving, func(p *snapshotBuilder) *snapshotBuilder { return p }, noon.Add(15 * time.Minute), "end a1: Denied precondition_unavailable"},
+		"with a yes":      {asked, approving, func(p *snapshotBuilder) *snapshotBuilder { return p.Answers(flow.Fresh, anApproval(asked).Obj()) }, noon.Add(15 * time.Minute), "end a1: Blocked precondition_unavailable"},
+		"with a claim":    {claimed, allowing, func(p *snapshotBuilder) *snapshotBuilder { return p.Claims(flow.Fresh, aClaim(claimed, "c1").Obj()) }, noon.Add(15 * time.Minute), "end a1: Blocked precondition_unavailable"},
+	} {
+		p := tc.change(aPass(tc.action).Policy(tc.policy).Read().Effect(flow.Absent, nil).With(silent))
+		if got := told(flow.Next(p.At(tc.until).Obj())); !strings.HasPrefix(got, "hold a1: ") {
+			t.Errorf("%s: until then next is %q", name, got)
+		}
+		if got := told(flow.Next(p.At(tc.until.Add(time.Millisecond)).Obj())); got != tc.end {
+			t.Errorf("%s: after it next is %q", name, got)
+		}
+	}
+	reserved := aPass(claimed).Policy(allowing).Read().Effect(flow.Fresh, aRecord(claimed).Obj()).Claims(flow.Fresh, aClaim(claimed, "c1").Obj()).With(silent)
+	ended := expect(t, reserved, "end a1: Blocked precondition_unavailable").(flow.WriteAction).Status
+	b := *claimed
+	b.Status = ended
+	expect(t, aPassOver(aRecord(claimed).Obj()).Holder(flow.Fresh, &b), "release: Failed 1")
 }
 
 // They are looked at last but for the action: a read that takes long makes nothing older than it has to be.

@@ -9,7 +9,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -121,14 +120,40 @@ var _ = Describe("What an Action rests on", func() {
 		s.chainHolds()
 	})
 
-	It("may change and change back: what counts is how it is then", func() {
+	It("is compared with each yes: whoever says it looks at what is there then", func() {
 		limits := s.limits(map[string]string{"max": "100"}, readers()...)
 		a := s.reaches(s.resting(maxOfLimits()), v1alpha1.ActionAwaitingApproval)
 		s.setMax(limits, "50")
-		yes := s.approve(alice, a)
-		s.reaches(a, v1alpha1.ActionClaimable)
+		s.approve(alice, a)
+		Expect(s.reaches(a, v1alpha1.ActionBlocked).Status.Reason).To(Equal(string(decision.PreconditionChanged)))
 		s.setMax(limits, "100")
-		s.executed(a, yes)
+		Expect(s.get(a).Status.State).To(Equal(v1alpha1.ActionBlocked))
+	})
+
+	It("may change and change back while nobody looks", func() {
+		limits := s.limits(map[string]string{"max": "100"}, readers()...)
+		a := s.reaches(s.resting(maxOfLimits()), v1alpha1.ActionAwaitingApproval)
+		s.setMax(limits, "50")
+		s.setMax(limits, "100")
+		s.executed(a, s.approve(alice, a))
+	})
+
+	It("is compared before people are asked about an Action that waited for a process before", func() {
+		s.policy(allowed)
+		limits := s.limits(map[string]string{"max": "100"}, readers()...)
+		a := s.reaches(s.resting(maxOfLimits()), v1alpha1.ActionClaimable)
+		s.setMax(limits, "50")
+		s.policy(one)
+		a = s.reaches(a, v1alpha1.ActionBlocked)
+		Expect(a.Status.Reason).To(Equal(string(decision.PreconditionChanged)))
+		Expect(a.Status.Approval).To(BeNil(), "nobody was asked")
+	})
+
+	It("may be the Namespace itself, by a Role in it", func() {
+		for _, u := range readers() {
+			Expect(env.Allow(ctx, s.ns, u, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{s.ns}, Verbs: []string{"get"}})).To(Succeed())
+		}
+		s.reaches(s.resting(v1alpha1.Precondition{APIVersion: "v1", Kind: "Namespace", Name: s.ns, Pointer: "/metadata/labels"}), v1alpha1.ActionAwaitingApproval)
 	})
 
 	It("is another once the object was deleted and made again", func() {
@@ -158,10 +183,10 @@ var _ = Describe("What an Action rests on", func() {
 		Expect(d.PreconditionAtRequest).NotTo(BeEmpty())
 		Expect(d.PreconditionAtRecheck).To(BeEmpty())
 	},
-		Entry("because the object is gone", func(o *corev1.ConfigMap) { Expect(env.Admin().Delete(ctx, o)).To(Succeed()) }, "ConfigMap limits does not exist"),
+		Entry("because the object is gone", func(o *corev1.ConfigMap) { Expect(env.Admin().Delete(ctx, o)).To(Succeed()) }, `ConfigMap "limits" does not exist`),
 		Entry("because the part is gone", func(o *corev1.ConfigMap) {
 			Expect(env.Admin().Patch(ctx, o, client.RawPatch("application/json-patch+json", []byte(`[{"op":"remove","path":"/data/max"}]`)))).To(Succeed())
-		}, "ConfigMap limits has nothing at /data/max"),
+		}, `ConfigMap "limits" has nothing at "/data/max"`),
 	)
 
 	DescribeTable("has to be there before anybody is asked", func(on v1alpha1.Precondition, says string) {
@@ -177,17 +202,19 @@ var _ = Describe("What an Action rests on", func() {
 		Expect(d.Decision).To(Equal(decision.Approve))
 		Expect(d.PreconditionAtRequest).To(BeEmpty())
 	},
-		Entry("a part that is not there", v1alpha1.Precondition{APIVersion: "v1", Kind: "ConfigMap", Name: "limits", Pointer: "/data/min"}, "ConfigMap limits has nothing at /data/min"),
+		Entry("a part that is not there", v1alpha1.Precondition{APIVersion: "v1", Kind: "ConfigMap", Name: "limits", Pointer: "/data/min"}, `ConfigMap "limits" has nothing at "/data/min"`),
 		Entry("a kind that nobody knows", v1alpha1.Precondition{APIVersion: "shop.example/v1", Kind: "Order", Name: "limits", Pointer: "/spec"}, "knows no kind Order of shop.example/v1"),
+		Entry("a kind that cannot be read", v1alpha1.Precondition{APIVersion: "authorization.k8s.io/v1", Kind: "LocalSubjectAccessReview", Name: "x", Pointer: "/spec"}, "may not get localsubjectaccessreviews.authorization.k8s.io"),
+		Entry("a subresource", v1alpha1.Precondition{APIVersion: "v1", Kind: "PodExecOptions", Name: "x", Pointer: "/spec"}, "knows no kind PodExecOptions of v1"),
 		Entry("a version that nobody serves", v1alpha1.Precondition{APIVersion: "v7", Kind: "ConfigMap", Name: "limits", Pointer: "/data"}, "knows no kind ConfigMap of v7"),
-		Entry("an object the operator may not get", v1alpha1.Precondition{APIVersion: "v1", Kind: "Service", Name: "web", Pointer: "/spec"}, "the operator may not get services web"),
+		Entry("an object the operator may not get", v1alpha1.Precondition{APIVersion: "v1", Kind: "Service", Name: "web", Pointer: "/spec"}, `the operator may not get services "web"`),
 	)
 
 	It("is an object that the agent may get: it learns through no fingerprint what it may not read", func() {
 		s.limits(map[string]string{"max": "100"}, testenv.OperatorUser())
 		a := s.reaches(s.resting(maxOfLimits()), v1alpha1.ActionDenied)
 		Expect(a.Status.Reason).To(Equal(string(decision.PreconditionUnavailable)))
-		Expect(a.Status.Message).To(ContainSubstring(s.agent.Name + " may not get configmaps limits"))
+		Expect(a.Status.Message).To(ContainSubstring(s.agent.Name + ` may not get configmaps "limits"`))
 		Expect(a.Status.Preconditions).To(BeNil())
 	})
 
@@ -209,19 +236,13 @@ var _ = Describe("What an Action rests on", func() {
 		Expect(env.Admin().Create(ctx, crd)).To(Succeed())
 		DeferCleanup(func() { Expect(env.Admin().Delete(ctx, crd)).To(Succeed()) })
 		a := s.reaches(s.resting(v1alpha1.Precondition{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: name, Pointer: "/spec/versions/0/schema"}), v1alpha1.ActionDenied)
-		Expect(a.Status.Message).To(ContainSubstring("has no canonical form"))
+		Expect(a.Status.Message).To(ContainSubstring("has no canonical form: it holds a number"))
 		// The same object, of the whole cluster, without the fraction.
 		s.reaches(s.resting(v1alpha1.Precondition{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: name, Pointer: "/spec/names"}), v1alpha1.ActionAwaitingApproval)
 	})
 
 	It("is asked for again while the apiserver does not answer, and nothing is denied for that", func() {
-		service := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1.orders.example.com"},
-			"spec": map[string]any{
-				"group": "orders.example.com", "version": "v1", "groupPriorityMinimum": int64(1000), "versionPriority": int64(10), "insecureSkipTLSVerify": true,
-				"service": map[string]any{"namespace": s.ns, "name": "nobody", "port": int64(443)},
-			},
-		}}
+		service := apiService("orders.example.com", map[string]any{"namespace": s.ns, "name": "nobody", "port": int64(443)})
 		Expect(env.Admin().Create(ctx, service)).To(Succeed())
 		DeferCleanup(func() { Expect(client.IgnoreNotFound(env.Admin().Delete(ctx, service))).To(Succeed()) })
 		a := s.resting(v1alpha1.Precondition{APIVersion: "orders.example.com/v1", Kind: "Order", Name: "o1", Pointer: "/spec"})
@@ -229,7 +250,7 @@ var _ = Describe("What an Action rests on", func() {
 			now := s.get(a)
 			g.Expect(now.Status.State).To(Equal(v1alpha1.ActionPending), now.Status.Message)
 			g.Expect(now.Status.Reason).To(Equal(string(decision.PreconditionUnavailable)), now.Status.Message)
-			g.Expect(now.Status.Message).To(ContainSubstring("cannot be read at present"))
+			g.Expect(now.Status.Message).To(ContainSubstring("cannot be compared at present"))
 		}).Should(Succeed())
 		Expect(env.Admin().Delete(ctx, service)).To(Succeed())
 		Expect(s.reaches(a, v1alpha1.ActionDenied).Status.Message).To(ContainSubstring("knows no kind Order"))
