@@ -19,10 +19,12 @@ type Options struct {
 	// Config and Kube are of whoever runs this: they make the scratch namespace and who is in it, and do nothing else.
 	Config *rest.Config
 	Kube   kube.Client
-	// Namespace the policies are from, for the report; Policies, Settings (nil: none) and Environment are what is copied.
+	// Namespace the policies are from, for the report; Policies, Settings (nil: none), Grants, which are read where Settings require
+	// them, and Environment are what is copied.
 	Namespace   string
 	Policies    []Policy
 	Settings    *Settings
+	Grants      []Grant
 	Environment string
 	// Selected are the guarantees to check.
 	Selected map[guarantees.ID]bool
@@ -60,7 +62,7 @@ func (r *run) lease() time.Duration {
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &run{Options: o, report: &Report{
 		Schema: Schema, Catalogue: guarantees.Catalogue, Version: o.Version, Start: time.Now().UTC(),
-		Namespace: o.Namespace, Environment: o.Environment, Policies: o.Policies, Settings: o.Settings,
+		Namespace: o.Namespace, Environment: o.Environment, Policies: o.Policies, Settings: o.Settings, Grants: o.Grants,
 	}}
 	plans, err := r.plan()
 	if err != nil {
@@ -109,7 +111,7 @@ func (r *run) plan() ([]guarantees.Plan, error) {
 	if r.absent, err = guarantees.Absent(sources); err != nil {
 		return nil, err
 	}
-	plans, err := guarantees.Plans(sources, r.Environment)
+	plans, err := guarantees.Plans(sources, r.Environment, r.authority())
 	if err != nil {
 		return nil, err
 	}
@@ -126,12 +128,24 @@ func (r *run) plan() ([]guarantees.Plan, error) {
 	return nil, unusable("nothing was verified: no guarantee is applicable to these policies\n%w", errors.Join(reasons...))
 }
 
+// authority is what the namespace says about who may propose; nil where nobody needs a grant.
+func (r *run) authority() *guarantees.Authority {
+	if !r.Settings.required() {
+		return nil
+	}
+	a := &guarantees.Authority{MaxDepth: r.Settings.MaxDelegationDepth}
+	for _, g := range r.Grants {
+		a.Grants = append(a.Grants, g.document)
+	}
+	return a
+}
+
 // play sets the stage and plays the scenarios, in the order of the catalogue.
 func (r *run) play(ctx context.Context, s *scratch, plans []guarantees.Plan) error {
-	if err := s.people(ctx, r.approvers(plans)); err != nil {
+	if err := s.people(ctx, r.approvers(plans), r.Settings.aliased()); err != nil {
 		return err
 	}
-	if err := s.rules(ctx, r.Policies, r.Settings); err != nil {
+	if err := s.rules(ctx, r.Policies, r.Settings, r.Grants); err != nil {
 		return err
 	}
 	for _, p := range plans {
@@ -192,6 +206,8 @@ func (r *run) result(ctx context.Context, s *scratch, p guarantees.Plan) (Result
 func scenarios() map[guarantees.ID]func(context.Context, *stage) (any, error) {
 	return map[guarantees.ID]func(context.Context, *stage) (any, error){
 		guarantees.G1: mutated, guarantees.G2: replayed, guarantees.G3: duplicate, guarantees.G4: oneWinner, guarantees.G5: blindRetry,
-		guarantees.G6: unknownAction, guarantees.G7: noPrincipal, guarantees.G10: unknownException, guarantees.G11: altered,
+		guarantees.G6: unknownAction, guarantees.G7: noPrincipal, guarantees.G8: expired, guarantees.G9: escalation, guarantees.G10: unknownException,
+		guarantees.G11: altered, guarantees.G14: renewedToken, guarantees.G15: ceiling, guarantees.G17: unentitled, guarantees.G18: selfApproval,
+		guarantees.G19: countedOnce, guarantees.G20: revokedCredential,
 	}
 }
