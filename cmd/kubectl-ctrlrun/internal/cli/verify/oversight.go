@@ -266,7 +266,7 @@ func countedOnce(ctx context.Context, s *stage) (any, error) {
 }
 
 // cached is how long an apiserver may take a token for good that it has seen; it is 10 seconds where nobody configured it.
-const cached = 60 * time.Second
+const cached = 30 * time.Second
 
 // revokedCredential: G20. The ServiceAccount of an approver is deleted. Its token is refused, so nobody says anything with it any more.
 func revokedCredential(ctx context.Context, s *stage) (any, error) {

@@ -43,7 +43,7 @@ type Report struct {
 	Settings    *Settings `json:"settings"`
 	// Grants of the namespace; none are read where nobody needs one.
 	Grants  []Grant `json:"grants"`
-	Scratch     Scratch   `json:"scratch"`
+	Scratch Scratch `json:"scratch"`
 	// Partial: not all guarantees were selected.
 	Partial    bool     `json:"partial"`
 	Summary    Summary  `json:"summary"`

@@ -56,8 +56,8 @@ type scratch struct {
 	config    *rest.Config // of whoever runs this
 	admin     kube.Client  // likewise
 
-	ahead     time.Duration // of the cluster's clock, in whole seconds
-	group     string        // of everybody who acts here
+	ahead time.Duration // of the cluster's clock, in whole seconds
+	group string        // of everybody who acts here
 
 	agent, rival, viewer, tamperer *identity
 	approvers                      []*identity
