@@ -157,7 +157,7 @@ func (b rulebook) choices(a *Authority, policyOnly rulebook) (map[ID]choice, *Ve
 		G9:  b.delegable(a),
 		G10: of(runnable, b.noneRuns("every action in the policy is denied")),
 		G11: receipt,
-		G12: {reason: "ctrlrun connects to no remote system: agents execute and report themselves, so it has no transport that could be lost"},
+		G12: {reason: "ctrlrun calls no system that an action acts on: agents execute and report themselves, so it has no transport that could be lost"},
 		G13: {reason: "the operator compares its own clock with that of the apiserver, and neither can be set from outside"},
 		G14: retried,
 		G15: of(b.first(b.withEffect(1, MaxAttempts)), b.noneHasCeiling()),

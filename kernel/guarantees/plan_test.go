@@ -130,7 +130,7 @@ func TestPlans(t *testing.T) {
 	always := map[ID]string{
 		G8:  "no Settings of the namespace say `authority: Required`, so nobody needs a grant that could expire",
 		G9:  "no Settings of the namespace say `authority: Required`, so nobody needs what could be handed on",
-		G12: "ctrlrun connects to no remote system: agents execute and report themselves, so it has no transport that could be lost",
+		G12: "ctrlrun calls no system that an action acts on: agents execute and report themselves, so it has no transport that could be lost",
 		G13: "the operator compares its own clock with that of the apiserver, and neither can be set from outside",
 	}
 	const noCeiling = "no action that can run declares both an `effect:` template and maxAttempts"

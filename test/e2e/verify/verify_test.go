@@ -305,7 +305,7 @@ func everythingIn(ctx context.Context, namespace string) []string {
 	all := []string{"namespace " + ns.ResourceVersion}
 	for _, list := range []client.ObjectList{
 		&v1alpha1.ActionPolicyList{}, &v1alpha1.SettingsList{}, &v1alpha1.ActionList{}, &v1alpha1.ApprovalList{}, &v1alpha1.ClaimList{},
-		&v1alpha1.OutcomeList{}, &v1alpha1.EffectList{}, &v1alpha1.ReceiptList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleBindingList{}, &rbacv1.RoleList{},
+		&v1alpha1.OutcomeList{}, &v1alpha1.EffectList{}, &v1alpha1.ReceiptList{}, &v1alpha1.GrantList{}, &v1alpha1.DelegationList{}, &corev1.ServiceAccountList{}, &rbacv1.RoleBindingList{}, &rbacv1.RoleList{},
 	} {
 		Expect(env.Admin().List(ctx, list, client.InNamespace(namespace))).To(Succeed())
 		var items struct {
@@ -454,6 +454,27 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(r.detail("G18")).To(HaveKeyWithValue("refused", HaveLen(2)))
 		Expect(r.detail("G19")).To(HaveKeyWithValue("refused", HaveLen(2)))
 		AddReportEntry("time", o.took.String(), ReportEntryVisibilityAlways)
+
+		By("saying so to people")
+		o = verify(ctx, admin(), ns, "--only", "G6,G9")
+		Expect(o.code).To(Equal(0), o.String())
+		Expect(o.stdout).To(And(
+			ContainSubstring("authority Required, maxDelegationDepth 5, identityAliases with people of the scratch namespace\n"),
+			ContainSubstring("copied, for the scratch agent: payouts, refunds\n"),
+			MatchRegexp(`(?m)^PASS G9   delegation cannot escalate +\(6 of 6 dimensions\) stripe\.refund \{"amount":50000,"currency":"EUR","payment_id":"EU-ctrlrun-verify-payment_id-[0-9]+"\}$`)))
+	}, SpecTimeout(4*time.Minute))
+
+	It("verifies next to nothing where grants are required and there is none", func(ctx SpecContext) {
+		ns := namespaceWith(ctx, nil, refunds)
+		governed(ctx, ns, `{"authority": "Required"}`, nil)
+		o := verify(ctx, admin(), ns)
+		Expect(o.code).To(Equal(0), o.String())
+		Expect(o.stdout).To(And(
+			ContainSubstring("none, so nobody may propose\n"),
+			MatchRegexp(`(?m)^PASS G11 `),
+			MatchRegexp(`(?m)^N/A  G7 .* no action that can run can be driven: .*; a grant has to cover it$`),
+			MatchRegexp(`(?m)^N/A  G6 .* no grant covers an action that the policy lists, so an unknown action is indistinguishable from a known one$`)))
+		Expect(o.stdout).To(ContainSubstring("\n1/1 declared guarantees pass. 18 not applicable: "))
 	}, SpecTimeout(4*time.Minute))
 
 	DescribeTable("says what a policy gives no occasion for, and does not count it",
@@ -543,7 +564,9 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.code).To(Equal(2), o.String())
 		Expect(o.stderr).To(And(
 			ContainSubstring("create namespaces\n"), ContainSubstring("delete namespaces\n"), ContainSubstring("create serviceaccounts/token\n"),
-			ContainSubstring("create rolebindings.rbac.authorization.k8s.io\n"), ContainSubstring("create actionpolicies.ctrlrun.dev\n"),
+			ContainSubstring("create rolebindings.rbac.authorization.k8s.io\n"),
+			ContainSubstring("delete rolebindings.rbac.authorization.k8s.io\n"), ContainSubstring("delete serviceaccounts\n"),
+			ContainSubstring("update actionpolicies.ctrlrun.dev\n"), ContainSubstring("create grants.ctrlrun.dev\n"), ContainSubstring("create actionpolicies.ctrlrun.dev\n"),
 			ContainSubstring("update receipts.ctrlrun.dev\n"), ContainSubstring("delete receipts.ctrlrun.dev\n"), ContainSubstring("docs/verify.md")))
 		Expect(o.stderr).NotTo(Or(ContainSubstring("get namespaces"), ContainSubstring("get receipts")))
 		Expect(scratchNamespaces(ctx)).To(BeEmpty())
@@ -566,16 +589,17 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 	It("needs no other rights than those in its documentation", func(ctx SpecContext) {
 		role := documented()
 		Expect(env.Admin().Create(ctx, role)).To(Succeed())
-		ns := namespaceWith(ctx, map[string]string{v1alpha1.EnvironmentLabel: "staging"}, refunds)
-		lease := int64(30)
-		settings := &v1alpha1.Settings{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.SettingsName}, Spec: v1alpha1.SettingsSpec{MaxLeaseSeconds: &lease}}
-		Expect(env.Admin().Create(ctx, settings)).To(Succeed())
+		ns := namespaceWith(ctx, map[string]string{v1alpha1.EnvironmentLabel: "staging"}, paidOut)
+		governed(ctx, ns, `{"maxLeaseSeconds": 30, "authority": "Required", "maxDelegationDepth": 9, "identityAliases": [["a", "b"]]}`, map[string]string{
+			"payouts": `{"subject": {"agent": "payer"}, "actions": ["stripe.**"], "expirationTime": "2040-01-01T00:00:00Z", "delegable": true}`,
+		})
 		verifier := testenv.User{Name: "verifier@" + ns}
 		Expect(env.Grant(ctx, "", role.Name, verifier)).To(Succeed())
 		o := verify(ctx, verifier, ns, "-o", "json")
 		Expect(o.code).To(Equal(0), o.String())
 		r := o.read()
-		Expect(r.statuses()).To(Equal(allPass))
+		Expect(r.with("not_applicable")).To(Equal([]string{"G12", "G13"}))
+		Expect(r.with("pass")).To(HaveLen(17))
 		Expect(r.Environment).To(Equal("staging"), "which is read and copied")
 		Expect(r.Settings).To(HaveKeyWithValue("maxLeaseSeconds", BeEquivalentTo(30)))
 	}, SpecTimeout(2*time.Minute))

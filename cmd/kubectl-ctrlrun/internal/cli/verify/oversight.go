@@ -158,7 +158,10 @@ func unentitled(ctx context.Context, s *stage) (any, error) {
 	return s.outsiders(ctx)
 }
 
-// dismiss takes the right to approve from somebody, and returns when the apiserver knows.
+// everywhere is how long another apiserver, which the operator may ask, knows of a change later than this one.
+const everywhere = time.Second
+
+// dismiss takes the right to approve from somebody, and returns when every apiserver knows.
 func (s *stage) dismiss(ctx context.Context, who *identity, actionType string) error {
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "dismissed"}}
 	if err := s.admin.Delete(ctx, binding); err != nil {
@@ -167,6 +170,9 @@ func (s *stage) dismiss(ctx context.Context, who *identity, actionType string) e
 	ok, err := who.until(ctx, s.namespace, mayApprove(actionType), false)
 	if err == nil && !ok {
 		err = fmt.Errorf("somebody whose only RoleBinding in a new namespace was deleted may still approve %s: something gives every ServiceAccount that right, so nobody can lose it", actionType)
+	}
+	if err == nil && !pause(ctx, everywhere) {
+		err = ctx.Err()
 	}
 	return err
 }
