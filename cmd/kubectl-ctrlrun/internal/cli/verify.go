@@ -36,7 +36,8 @@ removed afterwards, also after an error or Ctrl-C. Its Ledger stays, as every Le
 nothing is enforced, nothing is verified.
 
 Each guarantee has a control: something like it that must work. Where everything is refused, refusals prove nothing, and the
-guarantee fails. One that your policies give no occasion for is not applicable and is not counted.
+guarantee fails. One that your documents give no occasion for, or that cannot be driven from outside, is not applicable and is not
+counted.
 
 `
 

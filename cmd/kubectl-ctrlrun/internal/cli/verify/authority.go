@@ -84,7 +84,7 @@ func expired(ctx context.Context, s *stage) (any, error) {
 	for try := range guarantees.Tries {
 		v := s.plan.Vectors[try]
 		end := s.now().Add(inTime<<try + time.Duration(2*v.Approvals)*time.Second).Truncate(time.Second)
-		name := fmt.Sprintf("g8-%d", try+1)
+		name := s.unused(fmt.Sprintf("g8-%d", try+1))
 		o, err := s.grant(ctx, name, document.For(s.rival.username, &end))
 		if err != nil {
 			return nil, err
@@ -126,6 +126,16 @@ func expired(ctx context.Context, s *stage) (any, error) {
 			s.ends(ctx, after, v1alpha1.ActionDenied, decision.AuthorityExpired, decision.Denied)
 	}
 	return nil, fmt.Errorf("no action was decided within %s: this machine, or the cluster, is too slow to see a grant expire", inTime<<(guarantees.Tries-1))
+}
+
+// unused is the name of a grant that is no copy's.
+func (s *stage) unused(name string) string {
+	for {
+		if _, taken := s.grants[name]; !taken {
+			return name
+		}
+		name += "x"
+	}
 }
 
 // passes returns when a grant has expired by the clock of the operator, which says so in its status, or at the latest some time after.

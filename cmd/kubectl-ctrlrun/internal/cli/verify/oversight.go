@@ -274,44 +274,48 @@ func countedOnce(ctx context.Context, s *stage) (any, error) {
 // cached is how long an apiserver may take a token for good that it has seen; it is 10 seconds where nobody configured it.
 const cached = 30 * time.Second
 
-// revokedCredential: G20. The ServiceAccount of an approver is deleted. Its token is refused, so nobody says anything with it any more.
-func revokedCredential(ctx context.Context, s *stage) (any, error) {
+// leaves is the first half of G20, and its control: what somebody says counts, and then their ServiceAccount is deleted. It is played
+// before everything else, for an apiserver takes a token that it has just seen for some seconds more.
+func leaves(ctx context.Context, s *stage) (err error) {
 	v := s.plan.Vectors[0]
-	leaver, err := s.approver(ctx, "leaver")
-	if err != nil {
-		return nil, err
+	if s.leaver, err = s.approver(ctx, "leaver"); err != nil {
+		return err
 	}
 	q, err := s.question(ctx, "before", v)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.takes(ctx, q, append(slices.Clone(s.approvers[:v.Approvals-1]), leaver)...); err != nil {
-		return nil, err
+	if err := s.takes(ctx, q, append(slices.Clone(s.approvers[:v.Approvals-1]), s.leaver)...); err != nil {
+		return err
 	}
 	if err := s.commits(ctx, q.call, q.remote); err != nil {
-		return nil, err
-	}
-	if q, err = s.question(ctx, "after", s.plan.Vectors[1]); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.admin.Delete(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "leaver"}}); err != nil {
-		return nil, setup("delete the ServiceAccount leaver", err)
+		return setup("delete the ServiceAccount leaver", err)
 	}
-	begin := time.Now()
-	if err := s.refused(ctx, leaver); err != nil {
+	return nil
+}
+
+// revokedCredential: G20. The ServiceAccount of an approver is gone. Its token is refused, so nobody says anything with it any more.
+func revokedCredential(ctx context.Context, s *stage) (any, error) {
+	q, err := s.question(ctx, "after", s.plan.Vectors[1])
+	if err != nil {
 		return nil, err
 	}
-	took := time.Since(begin)
+	if err := s.refused(ctx, s.leaver); err != nil {
+		return nil, err
+	}
 	spec := approvalOf(q.o)
-	spec.Approver, spec.Reason = leaver.username, "verify, with a token that was revoked"
-	approval := &v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: client.StatementName(q.o.Name, leaver.username)}, Spec: spec}
-	switch err := leaver.kube().Create(ctx, approval); {
+	spec.Approver, spec.Reason = s.leaver.username, "verify, with a token that was revoked"
+	approval := &v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: client.StatementName(q.o.Name, s.leaver.username)}, Spec: spec}
+	switch err := s.leaver.kube().Create(ctx, approval); {
 	case err == nil:
 		return nil, s.fail("an approval with a token that was revoked is refused", "it was created; %s", s.thatHappens(ctx, q))
 	case !apierrors.IsUnauthorized(err):
 		return nil, fmt.Errorf("approve with a token that was revoked: %w", err)
 	}
-	return map[string]any{"refusedAfterSeconds": int64(took.Seconds())}, s.waits(ctx, q, 0)
+	return nil, s.waits(ctx, q, 0)
 }
 
 // refused waits until the apiserver refuses somebody's token.

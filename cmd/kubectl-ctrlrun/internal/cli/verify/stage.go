@@ -59,6 +59,7 @@ type stage struct {
 	control bool // what is being done is the control
 	names   []string
 	answers int // that were given
+	leaver  *identity
 }
 
 // fail is the finding that something is not as it should be.
