@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"maps"
 	"math/big"
 	"slices"
 
@@ -20,15 +21,25 @@ func (b rulebook) drive(name string, want decision.Decision) (Vector, bool) {
 	if !ok {
 		return Vector{}, false
 	}
+	for _, l := range b.limits(name) {
+		if v, ok := b.within(l, name, entry, want); ok {
+			return v, true
+		}
+	}
+	return Vector{}, false
+}
+
+// within drives an action within the limits of one grant.
+func (b rulebook) within(l limits, name string, entry policy.Entry, want decision.Decision) (Vector, bool) {
 	if entry.Decision != "" {
-		return b.check(name, entry, nil, want, decision.PlainDecision)
+		return b.check(l, name, entry, nil, want, decision.PlainDecision)
 	}
 	candidates := MaxCandidates
 	for i, rule := range entry.Rules {
 		if rule.Decision == want {
 			for _, demands := range reach(entry.Rules[:i], rule, candidates) {
 				candidates--
-				if v, ok := b.check(name, entry, demands, want, decision.Rule(i)); ok {
+				if v, ok := b.check(l, name, entry, demands, want, decision.Rule(i)); ok {
 					return v, true
 				}
 			}
@@ -73,36 +84,42 @@ func reach(earlier []policy.Rule, rule policy.Rule, limit int) [][]demand {
 }
 
 // check makes arguments that meet demands, fills in what the templates need beside them, and asks the policy.
-func (b rulebook) check(name string, entry policy.Entry, demands []demand, want decision.Decision, reason decision.Reason) (Vector, bool) {
+func (b rulebook) check(l limits, name string, entry policy.Entry, demands []demand, want decision.Decision, reason decision.Reason) (Vector, bool) {
+	demands = slices.Concat(demands, l.demands)
 	arguments, ok := assign(demands, slices.Concat(entry.Effect.Placeholders(), entry.Resource.Placeholders()))
 	if !ok {
 		return Vector{}, false
 	}
-	arguments, resource := fill(entry, arguments)
-	v := b.evaluate(name, arguments, resource)
-	if v == nil || v.Decision != want || v.Reason != reason {
-		return Vector{}, false
+	for _, at := range l.targets(entry) {
+		filled, resource := fill(entry, maps.Clone(arguments), at)
+		if v := b.evaluate(name, filled, resource); v != nil && v.Decision == want && v.Reason == reason {
+			return *v, true
+		}
 	}
-	return *v, true
+	return Vector{}, false
 }
 
-// fill gives the templates' placeholders values that conditions leave free.
-func fill(entry policy.Entry, arguments map[string]any) (map[string]any, *string) {
+// fill gives the templates' placeholders values that conditions leave free, and names a resource where one is needed: at says which.
+func fill(entry policy.Entry, arguments map[string]any, at target) (map[string]any, *string) {
 	placeholders := entry.Resource.Placeholders()
-	var resource *string
+	resource := at.resource
 	for _, name := range entry.Effect.Placeholders() {
 		if name != "resource" {
 			placeholders = append(placeholders, name)
 			continue
 		}
-		if entry.Resource.IsZero() {
+		if entry.Resource.IsZero() && resource == nil {
 			free := prefix + ":resource"
 			resource = &free
 		}
 	}
 	for _, name := range placeholders {
-		if _, given := arguments[name]; !given {
-			arguments[name] = prefix + "-" + name
+		if _, given := arguments[name]; given {
+			continue
+		}
+		arguments[name] = prefix + "-" + name
+		if value, known := at.arguments[name]; known {
+			arguments[name] = value
 		}
 	}
 	return arguments, resource

@@ -114,7 +114,7 @@ func TestDriveOnRandomPolicies(t *testing.T) {
 				}
 			}
 		}
-		plans, err := Plans(sources, "production")
+		plans, err := Plans(sources, "production", nil)
 		if err != nil {
 			say("%v", err)
 		}

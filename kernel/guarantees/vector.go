@@ -30,6 +30,8 @@ type Vector struct {
 	Approvals int
 	// EffectKey is nil if the action has none.
 	EffectKey *string
+	// Target is the resource that is hashed: that of the policy's template, or the one that is named. Nil: none.
+	Target *string
 }
 
 // rulebook is what vectors are made for: the policies, and where they are proposed.
@@ -37,6 +39,8 @@ type rulebook struct {
 	set         *policy.Set
 	entries     map[string]policy.Entry // those that decide: an action that is invalid or in conflict has none
 	environment string
+	required    bool    // that a grant covers what is proposed
+	grants      []grant // one of which has to
 }
 
 func newRulebook(sources []policy.Source, environment string) rulebook {
@@ -52,7 +56,7 @@ func newRulebook(sources []policy.Source, environment string) rulebook {
 }
 
 // evaluate asks the policy. Who proposes is no part of the answer, so any agent will do. It gives nil where no Action can be
-// built, and where Kubernetes could not store the arguments unchanged.
+// built, where Kubernetes could not store the arguments unchanged, and where no grant covers what needs one.
 func (b rulebook) evaluate(name string, arguments map[string]any, resource *string) *Vector {
 	if _, stored := action.CheckStored(arguments); !stored {
 		return nil
@@ -63,7 +67,12 @@ func (b rulebook) evaluate(name string, arguments map[string]any, resource *stri
 	if err != nil {
 		return nil
 	}
-	v := &Vector{ActionType: name, Arguments: arguments, Resource: resource, Decision: e.Decision, Reason: e.Reason, EffectKey: e.EffectKey}
+	if !b.covers(e.Proposal) {
+		return nil
+	}
+	v := &Vector{
+		ActionType: name, Arguments: arguments, Resource: resource, Decision: e.Decision, Reason: e.Reason, EffectKey: e.EffectKey, Target: e.Proposal.Resource,
+	}
 	if e.Decision == decision.Approve {
 		v.Approvals = e.Entry.Approvals()
 	}

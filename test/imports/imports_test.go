@@ -54,7 +54,7 @@ var layers = []layer{
 	{dir: "kernel/receipt", pure: true, own: vocabulary, only: none},
 	{dir: "kernel/stats", pure: true, own: []string{"kernel/receipt", "kernel/decision"}, only: none},
 	{dir: "kernel/contract", pure: true, own: vocabulary, only: none},
-	{dir: "kernel/guarantees", pure: true, own: append([]string{"kernel/policy"}, rules...), only: none},
+	{dir: "kernel/guarantees", pure: true, own: append([]string{"kernel/policy", "kernel/authority"}, rules...), only: none},
 	{dir: "kernel/flow", pure: true, own: []string{"kernel"}, only: none},
 	{dir: "kernel/explore", pure: true, own: []string{"kernel"}, only: none},
 

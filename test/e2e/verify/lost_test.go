@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -61,6 +64,50 @@ func between(namespace string, create func(send apiserver, request *http.Request
 	Expect(testenv.WriteKubeconfig(path, &rest.Config{Host: server.URL}, "between", namespace)).To(Succeed())
 	return path
 }
+
+// immortal stands between verify and the apiserver, and keeps the token of the ServiceAccount leaver good when it is gone: whoever has
+// it is still taken for it. Everybody else is who they are. The result is the kubeconfig for it.
+func immortal(namespace string) string {
+	GinkgoHelper()
+	config := env.AdminConfig()
+	asAdmin, err := rest.TransportFor(config)
+	Expect(err).NotTo(HaveOccurred())
+	asThemselves, err := rest.TransportFor(rest.AnonymousClientConfig(config))
+	Expect(err).NotTo(HaveOccurred())
+	target, err := url.Parse(config.Host)
+	Expect(err).NotTo(HaveOccurred())
+	var dead atomic.Bool // the ServiceAccount is gone
+	token := regexp.MustCompile(`"sub":"system:serviceaccount:([^:]+):leaver"`)
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			bearer, has := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			if !has {
+				if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/serviceaccounts/leaver") {
+					dead.Store(true)
+				}
+				return asAdmin.RoundTrip(r)
+			}
+			claims, _ := base64.RawURLEncoding.DecodeString(strings.Split(bearer, ".")[1])
+			of := token.FindSubmatch(claims)
+			if of == nil || !dead.Load() {
+				return asThemselves.RoundTrip(r)
+			}
+			r.Header.Del("Authorization")
+			r.Header.Set("Impersonate-User", "system:serviceaccount:"+string(of[1])+":leaver")
+			return asAdmin.RoundTrip(r)
+		}),
+	}
+	server := httptest.NewServer(proxy)
+	DeferCleanup(server.Close)
+	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(testenv.WriteKubeconfig(path, &rest.Config{Host: server.URL}, "immortal", namespace)).To(Succeed())
+	return path
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 var _ = Describe("verify when the answer to the creation of its namespace is lost", func() {
 	// run is a run that comes no further.

@@ -78,7 +78,7 @@ func finishNamespaces(ctx context.Context) {
 func finish(ctx context.Context, ns *corev1.Namespace) {
 	for _, kind := range []client.Object{
 		&v1alpha1.ActionPolicy{}, &v1alpha1.Settings{}, &v1alpha1.Approval{}, &v1alpha1.Claim{}, &v1alpha1.Outcome{}, &v1alpha1.Resolution{},
-		&v1alpha1.Action{}, &v1alpha1.Effect{}, &v1alpha1.Receipt{}, &rbacv1.RoleBinding{}, &rbacv1.Role{}, &corev1.ServiceAccount{},
+		&v1alpha1.Action{}, &v1alpha1.Effect{}, &v1alpha1.Receipt{}, &v1alpha1.Grant{}, &v1alpha1.Delegation{}, &v1alpha1.Revocation{}, &rbacv1.RoleBinding{}, &rbacv1.Role{}, &corev1.ServiceAccount{},
 	} {
 		if err := env.Admin().DeleteAllOf(ctx, kind, client.InNamespace(ns.Name)); err != nil {
 			return

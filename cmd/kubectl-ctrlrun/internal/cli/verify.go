@@ -29,14 +29,15 @@ import (
 
 const verifyLong = `Check on this cluster what ctrlrun guarantees, with your own policies.
 
-The ActionPolicies and Settings of the namespace, and its environment, are copied into a scratch namespace; with -f the policies
-are those of files. There agents, people and rivals act as ServiceAccounts with the shipped roles, against the operator that
+The ActionPolicies and Settings of the namespace, its Grants if they are required, and its environment, are copied into a scratch
+namespace; with -f the policies are those of files. The copies of Grants are for the agent there. There agents, people and rivals act as ServiceAccounts with the shipped roles, against the operator that
 runs. Nothing of yours is written, and no remote system is called: what executes is this program. The scratch namespace is
 removed afterwards, also after an error or Ctrl-C. Its Ledger stays, as every Ledger does. Of a namespace in observe mode, where
 nothing is enforced, nothing is verified.
 
 Each guarantee has a control: something like it that must work. Where everything is refused, refusals prove nothing, and the
-guarantee fails. One that your policies give no occasion for is not applicable and is not counted.
+guarantee fails. One that your documents give no occasion for, or that cannot be driven from outside, is not applicable and is not
+counted.
 
 `
 
@@ -272,6 +273,9 @@ func (a *app) verifyInput(ctx context.Context, s *session, files []string, o *ve
 	if o.Settings, err = s.verifySettings(ctx); err != nil {
 		return err
 	}
+	if o.Grants, err = s.verifyGrants(ctx, o.Settings); err != nil {
+		return err
+	}
 	o.Environment = v1alpha1.DefaultEnvironment
 	namespace := &corev1.Namespace{}
 	switch err := s.kube.Get(ctx, kube.ObjectKey{Name: s.Namespace()}, namespace); {
@@ -371,6 +375,30 @@ func (s *session) verifySettings(ctx context.Context) (*verify.Settings, error) 
 		return nil, explain(err)
 	}
 	return verify.NewSettings(o), nil
+}
+
+// verifyGrants are the grants of the namespace, where principals need one. Where they do not, no grant decides anything.
+func (s *session) verifyGrants(ctx context.Context, settings *verify.Settings) ([]verify.Grant, error) {
+	grants := []verify.Grant{}
+	if settings == nil || settings.Authority != v1alpha1.AuthorityRequired {
+		return grants, nil
+	}
+	list := &v1alpha1.GrantList{}
+	if err := s.kube.List(ctx, list, kube.InNamespace(s.Namespace()), notCanary); err != nil {
+		return nil, explain(err)
+	}
+	for i := range list.Items {
+		o := &list.Items[i]
+		if o.DeletionTimestamp != nil {
+			continue
+		}
+		g, err := verify.NewGrant(o)
+		if err != nil {
+			return nil, err
+		}
+		grants = append(grants, g)
+	}
+	return grants, nil
 }
 
 // verifyContend is a process of a race; verify starts it.

@@ -27,6 +27,7 @@ type attempts struct {
 	part   string
 	remote *remote
 	second *client.Call
+	see    func(client.Execution) // each that is admitted; nil: nobody looks
 }
 
 func (s *stage) attempts(part string, v guarantees.Vector) (*attempts, error) {
@@ -73,7 +74,12 @@ func (a *attempts) execute(ctx context.Context, call *client.Call, end End) (*v1
 	if err != nil {
 		return nil, err
 	}
-	return a.stage.execute(ctx, call, execute)
+	return a.stage.execute(ctx, call, func(ctx context.Context, x client.Execution) client.Report {
+		if a.see != nil {
+			a.see(x)
+		}
+		return execute(ctx, x)
+	})
 }
 
 // duplicate: G3. What is committed is not executed again.

@@ -15,7 +15,8 @@ import (
 	"ctrlrun.dev/operator/kernel/guarantees"
 )
 
-// unknownAction: G6. What no policy names is denied, and leaves a receipt.
+// unknownAction: G6. What no policy names is denied, and leaves a receipt. Where a grant is required and none covers it, that is the
+// reason: it is asked first.
 func unknownAction(ctx context.Context, s *stage) (any, error) {
 	r, err := s.remoteFor("absent")
 	if err != nil {
@@ -33,7 +34,7 @@ func unknownAction(ctx context.Context, s *stage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.ends(ctx, o, v1alpha1.ActionDenied, decision.UnknownAction, decision.Denied); err != nil {
+	if err := s.ends(ctx, o, v1alpha1.ActionDenied, s.plan.RefusedBy, decision.Denied); err != nil {
 		return nil, err
 	}
 	if err := s.calls(r, 0, "the unknown action"); err != nil {
@@ -52,7 +53,7 @@ func unknownAction(ctx context.Context, s *stage) (any, error) {
 	if want := s.plan.Vectors[0].Reason; o.Status.DecisionReason != string(want) {
 		return nil, s.fail(fmt.Sprintf("%s is decided by %s", s.plan.Vectors[0].ActionType, want), "%s, by %s", standing(o), o.Status.DecisionReason)
 	}
-	return map[string]any{"absentActionType": s.run.absent}, nil
+	return map[string]any{"absentActionType": s.run.absent, "refusedBy": s.plan.RefusedBy}, nil
 }
 
 // identityPolicy is the admission policy that says who proposes.

@@ -41,7 +41,9 @@ type Report struct {
 	Environment string    `json:"environment"`
 	Policies    []Policy  `json:"policies"`
 	Settings    *Settings `json:"settings"`
-	Scratch     Scratch   `json:"scratch"`
+	// Grants of the namespace; none are read where nobody needs one.
+	Grants  []Grant `json:"grants"`
+	Scratch Scratch `json:"scratch"`
 	// Partial: not all guarantees were selected.
 	Partial    bool     `json:"partial"`
 	Summary    Summary  `json:"summary"`

@@ -19,10 +19,12 @@ type Options struct {
 	// Config and Kube are of whoever runs this: they make the scratch namespace and who is in it, and do nothing else.
 	Config *rest.Config
 	Kube   kube.Client
-	// Namespace the policies are from, for the report; Policies, Settings (nil: none) and Environment are what is copied.
+	// Namespace the policies are from, for the report; Policies, Settings (nil: none), Grants, which are read where Settings require
+	// them, and Environment are what is copied.
 	Namespace   string
 	Policies    []Policy
 	Settings    *Settings
+	Grants      []Grant
 	Environment string
 	// Selected are the guarantees to check.
 	Selected map[guarantees.ID]bool
@@ -60,7 +62,7 @@ func (r *run) lease() time.Duration {
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &run{Options: o, report: &Report{
 		Schema: Schema, Catalogue: guarantees.Catalogue, Version: o.Version, Start: time.Now().UTC(),
-		Namespace: o.Namespace, Environment: o.Environment, Policies: o.Policies, Settings: o.Settings,
+		Namespace: o.Namespace, Environment: o.Environment, Policies: o.Policies, Settings: o.Settings, Grants: o.Grants,
 	}}
 	plans, err := r.plan()
 	if err != nil {
@@ -109,7 +111,7 @@ func (r *run) plan() ([]guarantees.Plan, error) {
 	if r.absent, err = guarantees.Absent(sources); err != nil {
 		return nil, err
 	}
-	plans, err := guarantees.Plans(sources, r.Environment)
+	plans, err := guarantees.Plans(sources, r.Environment, r.authority())
 	if err != nil {
 		return nil, err
 	}
@@ -126,16 +128,40 @@ func (r *run) plan() ([]guarantees.Plan, error) {
 	return nil, unusable("nothing was verified: no guarantee is applicable to these policies\n%w", errors.Join(reasons...))
 }
 
+// authority is what the namespace says about who may propose; nil where nobody needs a grant.
+func (r *run) authority() *guarantees.Authority {
+	if !r.Settings.required() {
+		return nil
+	}
+	a := &guarantees.Authority{MaxDepth: r.Settings.MaxDelegationDepth}
+	for _, g := range r.Grants {
+		a.Grants = append(a.Grants, g.document)
+	}
+	return a
+}
+
 // play sets the stage and plays the scenarios, in the order of the catalogue.
 func (r *run) play(ctx context.Context, s *scratch, plans []guarantees.Plan) error {
-	if err := s.people(ctx, r.approvers(plans)); err != nil {
+	if err := s.people(ctx, r.approvers(plans), r.Settings.aliased()); err != nil {
 		return err
 	}
-	if err := s.rules(ctx, r.Policies, r.Settings); err != nil {
+	if err := s.rules(ctx, r.Policies, r.Settings, r.Grants); err != nil {
 		return err
+	}
+	// What takes time by itself begins first.
+	stages, begun := map[guarantees.ID]*stage{}, map[guarantees.ID]error{}
+	for _, p := range plans {
+		stages[p.Guarantee.ID] = &stage{scratch: s, plan: p, run: r}
+		if begin := beginnings()[p.Guarantee.ID]; begin != nil && r.Selected[p.Guarantee.ID] && p.NotApplicable == "" {
+			err := begin(ctx, stages[p.Guarantee.ID])
+			if f := (*finding)(nil); err != nil && !errors.As(err, &f) {
+				return fmt.Errorf("%s %s: %w", p.Guarantee.ID, p.Guarantee.Title, err)
+			}
+			begun[p.Guarantee.ID] = err
+		}
 	}
 	for _, p := range plans {
-		result, err := r.result(ctx, s, p)
+		result, err := r.result(ctx, stages[p.Guarantee.ID], begun[p.Guarantee.ID])
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", p.Guarantee.ID, p.Guarantee.Title, err)
 		}
@@ -157,8 +183,9 @@ func (r *run) approvers(plans []guarantees.Plan) int {
 	return n
 }
 
-// result is what becomes of one guarantee.
-func (r *run) result(ctx context.Context, s *scratch, p guarantees.Plan) (Result, error) {
+// result is what becomes of one guarantee, which has begun with that error.
+func (r *run) result(ctx context.Context, stage *stage, err error) (Result, error) {
+	p := stage.plan
 	result := Result{ID: p.Guarantee.ID, Title: p.Guarantee.Title, Status: Pass, Arguments: []byte("null")}
 	because := func(status Status, reason string) (Result, error) {
 		result.Status, result.Reason = status, &reason
@@ -173,9 +200,10 @@ func (r *run) result(ctx context.Context, s *scratch, p guarantees.Plan) (Result
 	v := p.Vectors[0]
 	result.ActionType, result.Arguments, result.EffectKey, result.Approvals = &v.ActionType, argumentsOf(v), v.EffectKey, v.Approvals
 	begin := time.Now()
-	stage := &stage{scratch: s, plan: p, run: r}
-	detail, err := scenarios()[p.Guarantee.ID](ctx, stage)
-	result.duration, result.Detail = time.Since(begin), detail
+	if err == nil {
+		result.Detail, err = scenarios()[p.Guarantee.ID](ctx, stage)
+	}
+	result.duration = time.Since(begin)
 	var f *finding
 	if errors.As(err, &f) {
 		result.Counterexample = stage.counterexample(ctx, f)
@@ -188,10 +216,17 @@ func (r *run) result(ctx context.Context, s *scratch, p guarantees.Plan) (Result
 	return result, err
 }
 
+// beginnings are the first halves of scenarios, by guarantee.
+func beginnings() map[guarantees.ID]func(context.Context, *stage) error {
+	return map[guarantees.ID]func(context.Context, *stage) error{guarantees.G20: leaves}
+}
+
 // scenarios by guarantee.
 func scenarios() map[guarantees.ID]func(context.Context, *stage) (any, error) {
 	return map[guarantees.ID]func(context.Context, *stage) (any, error){
 		guarantees.G1: mutated, guarantees.G2: replayed, guarantees.G3: duplicate, guarantees.G4: oneWinner, guarantees.G5: blindRetry,
-		guarantees.G6: unknownAction, guarantees.G7: noPrincipal, guarantees.G10: unknownException, guarantees.G11: altered,
+		guarantees.G6: unknownAction, guarantees.G7: noPrincipal, guarantees.G8: expired, guarantees.G9: escalation, guarantees.G10: unknownException,
+		guarantees.G11: altered, guarantees.G14: renewedToken, guarantees.G15: ceiling, guarantees.G17: unentitled, guarantees.G18: selfApproval,
+		guarantees.G19: countedOnce, guarantees.G20: revokedCredential,
 	}
 }

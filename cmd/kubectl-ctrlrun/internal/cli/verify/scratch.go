@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/rest"
@@ -55,9 +56,19 @@ type scratch struct {
 	config    *rest.Config // of whoever runs this
 	admin     kube.Client  // likewise
 
+	ahead time.Duration // of the cluster's clock, in whole seconds
+	group string        // of everybody who acts here
+
 	agent, rival, viewer, tamperer *identity
 	approvers                      []*identity
+	// Other names of the agent and of the first approver, where there are names of one person.
+	agentAlias, approverAlias *identity
+	// grants are the specs of the copies, by name.
+	grants map[string]map[string]any
 }
+
+// now is the time by the cluster's clock, or up to a second before it.
+func (s *scratch) now() time.Time { return time.Now().Add(s.ahead) }
 
 // newAdmin is a client for what the SDK has no words for: it knows ServiceAccounts.
 func newAdmin(config *rest.Config, sdk kube.Client) (kube.Client, error) {
@@ -95,6 +106,7 @@ func (s *scratch) create(ctx context.Context, environment string) error {
 		return setup("create the scratch namespace "+s.namespace, err)
 	}
 	s.uid = namespace.UID
+	s.ahead, s.group = time.Until(namespace.CreationTimestamp.Time), "system:serviceaccounts:"+s.namespace
 	return nil
 }
 
@@ -212,11 +224,16 @@ func (s *scratch) rights() []authorizationv1.ResourceAttributes {
 		{Verb: "get", Resource: "namespaces", Name: s.namespace},
 		{Verb: "delete", Resource: "namespaces", Name: s.namespace},
 		{Verb: "create", Resource: "serviceaccounts", Namespace: s.namespace},
+		{Verb: "delete", Resource: "serviceaccounts", Namespace: s.namespace},
 		{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: s.namespace},
 		{Verb: "create", Group: rbacv1.GroupName, Resource: "roles", Namespace: s.namespace},
 		{Verb: "create", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: s.namespace},
+		{Verb: "delete", Group: rbacv1.GroupName, Resource: "rolebindings", Namespace: s.namespace},
 		{Verb: "create", Group: ours, Resource: "actionpolicies", Namespace: s.namespace},
+		{Verb: "get", Group: ours, Resource: "actionpolicies", Namespace: s.namespace},
+		{Verb: "update", Group: ours, Resource: "actionpolicies", Namespace: s.namespace},
 		{Verb: "create", Group: ours, Resource: "settings", Namespace: s.namespace},
+		{Verb: "create", Group: ours, Resource: "grants", Namespace: s.namespace},
 		// Nobody may give a Role what they may not do.
 		{Verb: "get", Group: ours, Resource: "receipts", Namespace: s.namespace},
 		{Verb: "update", Group: ours, Resource: "receipts", Namespace: s.namespace},
@@ -254,8 +271,13 @@ func resourceOf(a authorizationv1.ResourceAttributes) string {
 	return text
 }
 
+const (
+	agentRole    = "ctrlrun-agent"
+	approverRole = "ctrlrun-approver"
+)
+
 // people makes everybody who acts, with the shipped roles.
-func (s *scratch) people(ctx context.Context, approvers int) error {
+func (s *scratch) people(ctx context.Context, approvers int, aliased bool) error {
 	tamper := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "tamperer"},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"receipts"}, Verbs: []string{"get", "update", "delete"}}},
@@ -263,14 +285,13 @@ func (s *scratch) people(ctx context.Context, approvers int) error {
 	if err := s.admin.Create(ctx, tamper); err != nil {
 		return setup("create a Role for somebody who tampers with receipts", err)
 	}
-	const agents, answers = "ctrlrun-agent", "ctrlrun-approver"
 	for _, who := range []struct {
 		name, kind, role string
 		into             **identity
 		probe            authorizationv1.ResourceAttributes
 	}{
-		{"agent", "ClusterRole", agents, &s.agent, authorizationv1.ResourceAttributes{Verb: "create", Resource: "actions"}},
-		{"rival", "ClusterRole", agents, &s.rival, authorizationv1.ResourceAttributes{Verb: "create", Resource: "actions"}},
+		{"agent", "ClusterRole", agentRole, &s.agent, authorizationv1.ResourceAttributes{Verb: "create", Resource: "actions"}},
+		{"rival", "ClusterRole", agentRole, &s.rival, authorizationv1.ResourceAttributes{Verb: "create", Resource: "actions"}},
 		{"viewer", "ClusterRole", "ctrlrun-viewer", &s.viewer, authorizationv1.ResourceAttributes{Verb: "list", Resource: "receipts"}},
 		{"tamperer", "Role", tamper.Name, &s.tamperer, authorizationv1.ResourceAttributes{Verb: "update", Resource: "receipts"}},
 	} {
@@ -281,13 +302,39 @@ func (s *scratch) people(ctx context.Context, approvers int) error {
 		*who.into = i
 	}
 	for n := range approvers {
-		i, err := s.person(ctx, fmt.Sprintf("approver-%d", n+1), "ClusterRole", answers, authorizationv1.ResourceAttributes{Verb: "create", Resource: "approvals"})
+		i, err := s.approver(ctx, fmt.Sprintf("approver-%d", n+1))
 		if err != nil {
 			return err
 		}
 		s.approvers = append(s.approvers, i)
 	}
-	return nil
+	if !aliased || approvers == 0 {
+		return nil
+	}
+	var err error
+	if s.agentAlias, err = s.approver(ctx, "agent-alias"); err != nil {
+		return err
+	}
+	s.approverAlias, err = s.approver(ctx, "approver-1-alias")
+	return err
+}
+
+// aliases are the names here that are one person.
+func (s *scratch) aliases() []v1alpha1.IdentityAlias {
+	if s.agentAlias == nil {
+		return nil
+	}
+	return []v1alpha1.IdentityAlias{{s.agent.username, s.agentAlias.username}, {s.approvers[0].username, s.approverAlias.username}}
+}
+
+// approver is a person who may approve everything.
+func (s *scratch) approver(ctx context.Context, name string) (*identity, error) {
+	return s.person(ctx, name, "ClusterRole", approverRole, mayApprove(""))
+}
+
+// mayApprove is the right to approve a type of action.
+func mayApprove(actionType string) authorizationv1.ResourceAttributes {
+	return authorizationv1.ResourceAttributes{Verb: "approve", Resource: "actiontypes", Name: actionType}
 }
 
 // person makes a ServiceAccount, gives it a role and a token, and returns when the apiserver knows of the role.
@@ -296,13 +343,8 @@ func (s *scratch) person(ctx context.Context, name, kind, role string, probe aut
 	if err := s.admin.Create(ctx, account); err != nil {
 		return nil, setup("create the ServiceAccount "+name, err)
 	}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.namespace, Name: name}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
-	}
-	if err := s.admin.Create(ctx, binding); err != nil {
-		return nil, setup(fmt.Sprintf("bind the %s %s to the ServiceAccount %s", kind, role, name), err)
+	if err := s.bind(ctx, name, name, kind, role); err != nil {
+		return nil, err
 	}
 	lifetime := int64(tokenSeconds)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime}}
@@ -318,8 +360,20 @@ func (s *scratch) person(ctx context.Context, name, kind, role string, probe aut
 		return nil, err
 	}
 	i.username = user.Username
-	probe.Group, probe.Namespace = v1alpha1.GroupVersion.Group, s.namespace
-	return i, i.granted(ctx, probe)
+	return i, i.granted(ctx, s.namespace, probe)
+}
+
+// bind gives a role to a ServiceAccount.
+func (s *scratch) bind(ctx context.Context, binding, account, kind, role string) error {
+	o := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: binding},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.namespace, Name: account}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: role},
+	}
+	if err := s.admin.Create(ctx, o); err != nil {
+		return setup(fmt.Sprintf("bind the %s %s to the ServiceAccount %s", kind, role, account), err)
+	}
+	return nil
 }
 
 // as is whoever has the token; without one it is nobody.
@@ -332,26 +386,36 @@ func (s *scratch) as(token string) (*identity, error) {
 }
 
 // granted returns when the apiserver, which learns of bindings by a watch, grants something.
-func (i *identity) granted(ctx context.Context, a authorizationv1.ResourceAttributes) error {
+func (i *identity) granted(ctx context.Context, namespace string, a authorizationv1.ResourceAttributes) error {
+	ok, err := i.until(ctx, namespace, a, true)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s was given a role and still may not %s %s", i.username, a.Verb, resourceOf(a))
+	}
+	return err
+}
+
+// until waits until somebody may do something, or may not. False: that did not come.
+func (i *identity) until(ctx context.Context, namespace string, a authorizationv1.ResourceAttributes, may bool) (bool, error) {
+	a.Group, a.Namespace = v1alpha1.GroupVersion.Group, namespace
 	for deadline := time.Now().Add(patience); ; {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
 		if err := i.kube().Create(ctx, review); err != nil {
-			return fmt.Errorf("ask what %s may do: %w", i.username, err)
+			return false, fmt.Errorf("ask what %s may do: %w", i.username, err)
 		}
-		if review.Status.Allowed {
-			return nil
+		if review.Status.Allowed == may {
+			return true, nil
 		}
 		if time.Now().After(deadline) || !pause(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("%s was given a role and still may not %s %s", i.username, a.Verb, resourceOf(a))
+			return false, ctx.Err()
 		}
 	}
 }
 
-// rules creates the policies and Settings, and returns when the operator says that they are in force.
-func (s *scratch) rules(ctx context.Context, policies []Policy, settings *Settings) error {
+// rules creates the policies, Settings and grants, and returns when the operator says that they are in force.
+func (s *scratch) rules(ctx context.Context, policies []Policy, settings *Settings, grants []Grant) error {
 	var objects []kube.Object
 	for _, p := range policies {
-		o, err := p.object(s.namespace)
+		o, err := p.object(s.namespace, s.group)
 		if err != nil {
 			return err
 		}
@@ -364,14 +428,64 @@ func (s *scratch) rules(ctx context.Context, policies []Policy, settings *Settin
 		objects = append(objects, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: p.Name}})
 	}
 	if settings != nil {
-		o := settings.object(s.namespace)
+		o := settings.object(s.namespace, s.aliases())
 		if err := s.admin.Create(ctx, o); err != nil {
 			return setup("create Settings in the scratch namespace", err)
 		}
 		objects = append(objects, o)
 	}
+	s.grants = map[string]map[string]any{}
+	for _, g := range grants {
+		if !g.Copied {
+			continue
+		}
+		s.grants[g.Name] = g.copied(s.agent.username, s.now())
+		o, err := s.grant(ctx, g.Name, s.grants[g.Name])
+		if err != nil {
+			return err
+		}
+		objects = append(objects, o)
+	}
 	for _, o := range objects {
 		if err := s.inForce(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grant creates a Grant. It is not in force yet.
+func (s *scratch) grant(ctx context.Context, name string, spec map[string]any) (*v1alpha1.Grant, error) {
+	o, err := object("Grant", s.namespace, name, spec)
+	if err != nil {
+		return nil, fmt.Errorf("grant %s: %w", name, err)
+	}
+	if err := s.admin.Create(ctx, o); err != nil {
+		if apierrors.IsInvalid(err) {
+			return nil, unusable("the cluster refuses the grant %s: %w", name, err)
+		}
+		return nil, setup("create a Grant in the scratch namespace", err)
+	}
+	return &v1alpha1.Grant{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}, nil
+}
+
+// ask writes the policies anew, with that group asked wherever groups are, or with none beside those that they name.
+func (s *scratch) ask(ctx context.Context, policies []Policy, group string) error {
+	for _, p := range policies {
+		o, err := p.object(s.namespace, group)
+		if err != nil {
+			return err
+		}
+		stored := &unstructured.Unstructured{}
+		stored.SetGroupVersionKind(o.GroupVersionKind())
+		if err := s.admin.Get(ctx, kube.ObjectKeyFromObject(o), stored); err != nil {
+			return fmt.Errorf("read the policy %s of the scratch namespace: %w", p.Name, err)
+		}
+		o.SetResourceVersion(stored.GetResourceVersion())
+		if err := s.admin.Update(ctx, o); err != nil {
+			return setup("update a policy in the scratch namespace", err)
+		}
+		if err := s.inForce(ctx, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: p.Name}}); err != nil {
 			return err
 		}
 	}
@@ -387,7 +501,7 @@ func (s *scratch) inForce(ctx context.Context, o kube.Object) error {
 		observed, conditions := judged(o)
 		if observed == o.GetGeneration() {
 			if stalled := meta.FindStatusCondition(conditions, v1alpha1.StalledCondition); stalled != nil && stalled.Status == metav1.ConditionTrue {
-				return unusable("the operator does not take the policy %s: %s: %s", o.GetName(), stalled.Reason, stalled.Message)
+				return unusable("the operator does not take %s: %s: %s", o.GetName(), stalled.Reason, stalled.Message)
 			}
 			return nil
 		}
@@ -400,6 +514,8 @@ func (s *scratch) inForce(ctx context.Context, o kube.Object) error {
 func judged(o kube.Object) (int64, []metav1.Condition) {
 	switch o := o.(type) {
 	case *v1alpha1.ActionPolicy:
+		return o.Status.ObservedGeneration, o.Status.Conditions
+	case *v1alpha1.Grant:
 		return o.Status.ObservedGeneration, o.Status.Conditions
 	case *v1alpha1.Settings:
 		return o.Status.ObservedGeneration, o.Status.Conditions

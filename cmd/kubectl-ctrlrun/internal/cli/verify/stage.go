@@ -59,6 +59,7 @@ type stage struct {
 	control bool // what is being done is the control
 	names   []string
 	answers int // that were given
+	leaver  *identity
 }
 
 // fail is the finding that something is not as it should be.
@@ -250,21 +251,30 @@ func (s *stage) ends(ctx context.Context, o *v1alpha1.Action, state v1alpha1.Act
 	if o.Status.State != state || reason != "" && o.Status.Reason != string(reason) {
 		return s.fail(expected, "%s", standing(o))
 	}
-	if o.Status.ReceiptRef == nil {
-		return s.fail(expected+", with a receipt", "it has none")
-	}
-	stored := &v1alpha1.Receipt{}
-	if err := s.viewer.kube().Get(ctx, kube.ObjectKey{Namespace: s.namespace, Name: o.Status.ReceiptRef.Name}, stored); err != nil {
-		return fmt.Errorf("read the receipt of %s: %w", o.Name, err)
-	}
-	document, err := receipt.Parse(receipt.Entry{Seq: stored.Spec.Seq, Hash: stored.Spec.Hash, Document: stored.Spec.Document})
+	document, err := s.receipt(ctx, o, expected)
 	if err != nil {
-		return fmt.Errorf("the receipt of %s: %w", o.Name, err)
+		return err
 	}
 	if document.Result != result {
 		return s.fail(fmt.Sprintf("the receipt of %s says %s", o.Name, result), "it says %s", document.Result)
 	}
 	return nil
+}
+
+// receipt is that of an Action that ended.
+func (s *stage) receipt(ctx context.Context, o *v1alpha1.Action, expected string) (receipt.Document, error) {
+	if o.Status.ReceiptRef == nil {
+		return receipt.Document{}, s.fail(expected+", with a receipt", "it has none")
+	}
+	stored := &v1alpha1.Receipt{}
+	if err := s.viewer.kube().Get(ctx, kube.ObjectKey{Namespace: s.namespace, Name: o.Status.ReceiptRef.Name}, stored); err != nil {
+		return receipt.Document{}, fmt.Errorf("read the receipt of %s: %w", o.Name, err)
+	}
+	document, err := receipt.Parse(receipt.Entry{Seq: stored.Spec.Seq, Hash: stored.Spec.Hash, Document: stored.Spec.Document})
+	if err != nil {
+		return receipt.Document{}, fmt.Errorf("the receipt of %s: %w", o.Name, err)
+	}
+	return document, nil
 }
 
 // admitted checks that an Action was executed at all: if it never was, how it ended says nothing.

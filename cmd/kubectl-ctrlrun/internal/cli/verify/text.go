@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/guarantees"
 )
 
@@ -28,6 +29,9 @@ func (r *Report) WriteText(w io.Writer, escape func(string) string) error {
 		fmt.Fprintf(t, "Policy\t%s, %d actions, %s\n", escape(p.title()), p.Count, p.RulesHash)
 	}
 	fmt.Fprintf(t, "Settings\t%s\n", r.Settings.title())
+	if r.Settings.required() {
+		fmt.Fprintf(t, "Grants\t%s\n", escape(r.grantsTitle()))
+	}
 	fmt.Fprintf(t, "Environment\t%s\n", escape(r.Environment))
 	fmt.Fprintf(t, "Scratch\tnamespace %s, %s; the Ledger %s stays, as every Ledger does\n", r.Scratch.Namespace, r.Scratch.end(), r.Scratch.Ledger)
 	if err := t.Flush(); err != nil {
@@ -71,7 +75,28 @@ func (s *Settings) title() string {
 	if s == nil {
 		return "none, so the defaults"
 	}
-	return fmt.Sprintf("copied: approvalTTLSeconds %d, maxLeaseSeconds %d", s.ApprovalTTLSeconds, s.MaxLeaseSeconds)
+	text := fmt.Sprintf("copied: approvalTTLSeconds %d, maxLeaseSeconds %d", s.ApprovalTTLSeconds, s.MaxLeaseSeconds)
+	if s.required() {
+		text += fmt.Sprintf(", authority %s, maxDelegationDepth %d", s.Authority, s.MaxDelegationDepth)
+	}
+	if s.aliased() {
+		text += ", identityAliases with people of the scratch namespace"
+	}
+	return text
+}
+
+// grantsTitle says which grants were copied.
+func (r *Report) grantsTitle() string {
+	var names []string
+	for _, g := range r.Grants {
+		if g.Copied {
+			names = append(names, g.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "none, so nobody may propose"
+	}
+	return fmt.Sprintf("copied, for the scratch agent: %s", strings.Join(names, ", "))
 }
 
 // line is what stands behind the title: why it has no other verdict, or what was driven.
@@ -88,6 +113,9 @@ func (g Result) line() string {
 	}
 	if g.ID == guarantees.G4 {
 		text = fmt.Sprintf("(%d processes) %s", guarantees.Processes, text)
+	}
+	if h, ok := g.Detail.(handedOn); ok {
+		text = fmt.Sprintf("(%d of %d dimensions) %s", len(h.Exercised), len(authority.Dimensions()), text)
 	}
 	if g.Status == Fail {
 		text += ": " + *g.Reason

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,9 +21,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/guarantees"
@@ -92,7 +95,7 @@ func TestText(t *testing.T) {
 	if err := example().WriteText(&b, harmless); err != nil {
 		t.Fatal(err)
 	}
-	const want = `kubectl ctrlrun  v1, catalogue ctrlrun.dev/guarantees/v1alpha1
+	const want = `kubectl ctrlrun  v1, catalogue ctrlrun.dev/guarantees/v1alpha2
 Policy           payments/p\x1b[31m generation 3, 1 actions, 
 Settings         none, so the defaults
 Environment      production
@@ -195,16 +198,34 @@ func TestWhenANamespaceMayStillCome(t *testing.T) {
 	}
 }
 
-// Every guarantee of the catalogue is checked by something.
+// Every guarantee of the catalogue that has a control is checked by something, and the others are applicable to no policy.
 func TestEveryGuaranteeHasAScenario(t *testing.T) {
-	all := scenarios()
-	for _, g := range guarantees.All() {
-		if all[g.ID] == nil {
-			t.Errorf("%s has no scenario", g.ID)
+	p, err := NewPolicy("p", "payments/p", "7", 1, map[string]any{"a.b": map[string]any{"decision": "approve"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, err := Sources([]Policy{p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plans, err := guarantees.Plans(sources, "production", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, checked := scenarios(), 0
+	for i, g := range guarantees.All() {
+		switch {
+		case g.Control == "" && plans[i].NotApplicable == "":
+			t.Errorf("%s has no control, and is applicable", g.ID)
+		case g.Control != "":
+			checked++
+			if all[g.ID] == nil {
+				t.Errorf("%s has no scenario", g.ID)
+			}
 		}
 	}
-	if len(all) != len(guarantees.All()) {
-		t.Errorf("%d scenarios for %d guarantees", len(all), len(guarantees.All()))
+	if len(all) != checked {
+		t.Errorf("%d scenarios for %d guarantees", len(all), checked)
 	}
 }
 
@@ -218,7 +239,7 @@ func TestPoliciesAreCopiedExactly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := p.object("scratch")
+	o, err := p.object("scratch", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,6 +249,89 @@ func TestPoliciesAreCopiedExactly(t *testing.T) {
 	}
 	if !strings.Contains(string(text), `{"n_eq":9007199254740993}`) || !strings.Contains(string(text), `"version":"7"`) {
 		t.Errorf("%s", text)
+	}
+}
+
+// Where groups are asked the one of the scratch namespace is asked too, and nowhere else.
+func TestGroupsThatAreAsked(t *testing.T) {
+	full := `"g1","g2","g3","g4","g5","g6","g7","g8","g9","g10","g11","g12","g13","g14","g15"`
+	actions, err := canonical.Parse([]byte(`{"a.b":{"decision":"approve"},"c.d":{"decision":"approve","approverGroups":["finance"]},
+		"e.f":{"decision":"approve","approverGroups":[` + full + `,"g16"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPolicy("p", "payments/p", "", 1, actions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for group, want := range map[string][]string{
+		"":      {`"a.b":{"decision":"approve"}`, `"approverGroups":["finance"]`, `"approverGroups":[` + full + `,"g16"]`},
+		"there": {`"a.b":{"decision":"approve"}`, `"approverGroups":["finance","there"]`, `"approverGroups":[` + full + `,"there"]`},
+		"twice": {`"a.b":{"decision":"approve"}`, `"approverGroups":["finance","twice"]`, `"approverGroups":[` + full + `,"twice"]`},
+	} {
+		o, err := p.object("scratch", group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range want {
+			if !strings.Contains(string(text), part) {
+				t.Errorf("%q: %s has no %s", group, text, part)
+			}
+		}
+	}
+}
+
+// A copy of a grant differs in whom it is for, and, if it ends too soon, in its end.
+func TestGrantsAreCopied(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	const terms = `"actions":["a.*"],"constraints":{"n_lte":9007199254740993},"resources":["r:*"],"environments":["staging"]`
+	for name, test := range map[string]struct{ spec, want string }{
+		"it never ends":   {`{"subject":{"agent":"x","user":"y"},` + terms + `}`, `{` + terms + `,"subject":{"agent":"it"}}`},
+		"it ends later":   {`{"subject":{"user":"y"},"expirationTime":"2030-01-01T02:00:00+01:00","delegable":true,` + terms + `}`, `{"delegable":true,"expirationTime":"2030-01-01T02:00:00+01:00",` + terms + `,"subject":{"agent":"it"}}`},
+		"it ends soon":    {`{"subject":{"agent":"*"},"expirationTime":"2030-01-01T00:59:59Z",` + terms + `}`, `{"expirationTime":"2030-01-01T02:00:00Z",` + terms + `,"subject":{"agent":"it"}}`},
+		"it is long over": {`{"subject":{"agent":"*"},"expirationTime":"2020-01-01T00:00:00Z",` + terms + `}`, `{"expirationTime":"2030-01-01T02:00:00Z",` + terms + `,"subject":{"agent":"it"}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &v1alpha1.Grant{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "g"}}
+			if err := json.Unmarshal([]byte(test.spec), &o.Spec); err != nil {
+				t.Fatal(err)
+			}
+			g, err := NewGrant(o)
+			if err != nil || !g.Copied {
+				t.Fatalf("%v, copied: %t", err, g.Copied)
+			}
+			want, err := canonical.Parse([]byte(test.want))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := g.copied("it", now); !canonical.Equal(got, want) {
+				t.Errorf("%v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestGrantsThatAreNotCopied(t *testing.T) {
+	for spec, problem := range map[string]string{
+		`{"grantType":"BreakGlass","maxDurationSeconds":600,"subject":{"agent":"*"},"actions":["**"]}`: "",
+		`{"subject":{"agent":"*"},"actions":["a..b"]}`:                                                 "the grant payments/g is not valid, and lets nobody propose: spec.actions",
+	} {
+		o := &v1alpha1.Grant{ObjectMeta: metav1.ObjectMeta{Namespace: "payments", Name: "g"}}
+		if err := json.Unmarshal([]byte(spec), &o.Spec); err != nil {
+			t.Fatal(err)
+		}
+		g, err := NewGrant(o)
+		var unusable *UnusableError
+		switch {
+		case problem == "" && (err != nil || g.Copied):
+			t.Errorf("%v, copied: %t", err, g.Copied)
+		case problem != "" && (!errors.As(err, &unusable) || !strings.HasPrefix(err.Error(), problem)):
+			t.Errorf("%v, want %s", err, problem)
+		}
 	}
 }
 
@@ -265,7 +369,8 @@ func chain(t *testing.T, n int) []receipt.Entry {
 
 // A verification that sees nothing, and one that always sees something, are both found out.
 func TestAlteredReceiptsHaveToBeDetected(t *testing.T) {
-	g11 := guarantees.All()[len(guarantees.All())-1]
+	all := guarantees.All()
+	g11 := all[slices.IndexFunc(all, func(g guarantees.Guarantee) bool { return g.ID == guarantees.G11 })]
 	entries := chain(t, 4)
 	for name, test := range map[string]struct {
 		verify judge
