@@ -7,7 +7,7 @@ import (
 )
 
 // Catalogue names the list of guarantees. Adding one changes what "all pass" means, so it gives the list another name.
-const Catalogue = "ctrlrun.dev/guarantees/v1alpha2"
+const Catalogue = "ctrlrun.dev/guarantees/v1alpha3"
 
 // ID names a guarantee for good: numbers are never used again.
 type ID string
@@ -29,6 +29,7 @@ const (
 	G13 ID = "G13"
 	G14 ID = "G14"
 	G15 ID = "G15"
+	G16 ID = "G16"
 	G17 ID = "G17"
 	G18 ID = "G18"
 	G19 ID = "G19"
@@ -65,6 +66,7 @@ func All() []Guarantee {
 		{G13, "clock divergence is named", "a clock that is too far off decides nothing, and is named", ""},
 		{G14, "token changes across renewal", "each attempt at an effect has a token of its own", "within one attempt it is read the same everywhere"},
 		{G15, "renewal past ceiling refused", "an effect is attempted no more often than its policy says", "as often as that it is attempted"},
+		{G16, "moved precondition refused", "nothing is executed when what people approved it on is not there any more", "while it is as it was, the action that was approved is executed"},
 		{G17, "unentitled approver refused", "whoever may not approve, or not any more, is not counted", "somebody who may is counted"},
 		{G18, "requester cannot approve", "nobody approves what they asked for", "another's yes is enough"},
 		{G19, "same principal counts once", "one person is one approval, however often they say yes", "other people's yes is enough"},

@@ -54,7 +54,7 @@ func need(id ID) int {
 		return Tries + 1
 	case G10:
 		return 5
-	case G5, G17, G20:
+	case G5, G16, G17, G20:
 		return 2
 	}
 	return 1
@@ -161,7 +161,7 @@ func (b rulebook) choices(a *Authority, policyOnly rulebook) (map[ID]choice, *Ve
 		G13: {reason: "the operator compares its own clock with that of the apiserver, and neither can be set from outside"},
 		G14: retried,
 		G15: of(b.first(b.withEffect(1, MaxAttempts)), b.noneHasCeiling()),
-		G17: byGroup, G18: approved,
+		G16: approved, G17: byGroup, G18: approved,
 		G19: of(asked(several), b.noneAsksSeveral(several)),
 		G20: approved,
 	}, listed

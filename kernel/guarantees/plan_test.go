@@ -152,7 +152,7 @@ func TestPlans(t *testing.T) {
 				G1: "stripe.payout approve decision", G2: "stripe.payout approve decision", G3: "stripe.payout approve decision",
 				G4: "stripe.payout approve decision", G5: "stripe.payout approve decision", G6: "stripe.balance allow decision",
 				G7: "stripe.balance allow decision", G10: "stripe.balance allow decision", G11: "stripe.balance allow decision",
-				G14: "stripe.payout approve decision", G15: noCeiling, G17: "stripe.payout approve decision", G18: "stripe.payout approve decision",
+				G14: "stripe.payout approve decision", G15: noCeiling, G16: "stripe.payout approve decision", G17: "stripe.payout approve decision", G18: "stripe.payout approve decision",
 				G19: "stripe.payout approve decision", G20: "stripe.payout approve decision",
 			},
 		},
@@ -162,33 +162,33 @@ func TestPlans(t *testing.T) {
 			G7:  "no action in the policy can run at all",
 			G10: "every action in the policy is denied",
 			G11: "the policy lists no action, so no action of it can leave a receipt",
-			G14: noEffect, G15: noCeiling, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
+			G14: noEffect, G15: noCeiling, G16: asksNobody, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
 		}},
 		"all denied": {`{"a.b":{"effect":"x:{id}","decision":"deny"}}`, map[ID]string{
 			G1: asksNobody, G2: asksNobody,
 			G3: "every action that declares an `effect:` template is denied", G4: "every action that declares an `effect:` template is denied",
 			G5:  "every action that declares an `effect:` template is denied",
 			G14: "every action that declares an `effect:` template is denied",
-			G15: noCeiling, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
+			G15: noCeiling, G16: asksNobody, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
 			G6: "a.b deny decision", G11: "a.b deny decision",
 			G7:  "no action in the policy can run at all",
 			G10: "every action in the policy is denied",
 		}},
 		"allowed only, without an effect": {`{"a.b":{"decision":"allow"}}`, map[ID]string{
 			G1: asksNobody, G2: asksNobody, G3: noEffect, G4: noEffect, G5: noEffect,
-			G14: noEffect, G15: noCeiling, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
+			G14: noEffect, G15: noCeiling, G16: asksNobody, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
 			G6: "a.b allow decision", G7: "a.b allow decision", G10: "a.b allow decision", G11: "a.b allow decision",
 		}},
 		"approved only": {`{"a.b":{"effect":"x:{id}","decision":"approve"}}`, map[ID]string{
 			G1: "a.b approve decision", G2: "a.b approve decision", G3: "a.b approve decision", G4: "a.b approve decision",
 			G5: "a.b approve decision", G6: "a.b approve decision", G7: "a.b approve decision", G10: "a.b approve decision", G11: "a.b approve decision",
-			G14: "a.b approve decision", G15: noCeiling, G17: "a.b approve decision", G18: "a.b approve decision", G19: asksOne, G20: "a.b approve decision",
+			G14: "a.b approve decision", G15: noCeiling, G16: "a.b approve decision", G17: "a.b approve decision", G18: "a.b approve decision", G19: asksOne, G20: "a.b approve decision",
 		}},
 		"one attempt": {`{"a.b":{"effect":"x:{id}","decision":"allow","maxAttempts":1}}`, map[ID]string{
 			G1: asksNobody, G2: asksNobody, G3: "a.b allow decision", G4: "a.b allow decision",
 			G5:  "every action that declares an `effect:` template has maxAttempts below 2, so no retry is ever admitted",
 			G14: "every action that declares an `effect:` template has maxAttempts below 2, so no retry is ever admitted",
-			G15: "a.b allow decision", G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
+			G15: "a.b allow decision", G16: asksNobody, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
 			G6: "a.b allow decision", G7: "a.b allow decision", G10: "a.b allow decision", G11: "a.b allow decision",
 		}},
 		"one effect for all": {`{"a.b":{"effect":"the-only-one","decision":"allow"},"c.d":{"decision":"allow"}}`, map[ID]string{
@@ -197,12 +197,12 @@ func TestPlans(t *testing.T) {
 			G4: undriven("declares an `effect:` template"),
 			G5: undriven("declares an `effect:` template"),
 			G6: "a.b allow decision", G7: "c.d allow decision", G10: "c.d allow decision", G11: "c.d allow decision",
-			G14: undriven("declares an `effect:` template"), G15: noCeiling, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
+			G14: undriven("declares an `effect:` template"), G15: noCeiling, G16: asksNobody, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
 		}},
 		"nothing but one effect": {`{"a.b":{"effect":"the-only-one","decision":"allow"}}`, map[ID]string{
 			G1: asksNobody, G2: asksNobody, G3: undriven("declares an `effect:` template"), G4: undriven("declares an `effect:` template"),
 			G5: undriven("declares an `effect:` template"), G6: "a.b allow decision", G7: undriven("can run"), G10: undriven("can run"), G11: "a.b allow decision",
-			G14: undriven("declares an `effect:` template"), G15: noCeiling, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
+			G14: undriven("declares an `effect:` template"), G15: noCeiling, G16: asksNobody, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -368,7 +368,7 @@ func TestSelect(t *testing.T) {
 	if err != nil || len(some) != 2 || !some[G3] || !some[G11] {
 		t.Errorf("%v, %v", some, err)
 	}
-	for _, unknown := range []string{"G99", "g1", "", "G16"} {
+	for _, unknown := range []string{"G99", "g1", "", "G0"} {
 		_, err := Select([]string{"G1", unknown})
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", unknown)) || !strings.Contains(err.Error(), "G1, G2, G3") {
 			t.Errorf("%q: %v", unknown, err)

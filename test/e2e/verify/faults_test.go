@@ -51,6 +51,10 @@ var faults = []fault{
 	{"who asked may answer", "kernel/approval/approval.go", "q.People.Same(a.Approver, q.Agent) ||", "q.People.Same(a.Approver, q.Agent) && !IF ||"},
 	{"one person is several", "kernel/approval/approval.go", "a.Approved && seen[", "a.Approved && !IF && seen["},
 	{"nobody has another name", "kernel/approval/people.go", "	if p == nil {\n		return name\n", "	if p == nil || IF {\n		return name\n"},
+	{"what moved is not seen", "kernel/flow/precondition.go", "noted.AtRequest != r.Fingerprint:", "noted.AtRequest != r.Fingerprint && !IF:"},
+	{"what moved is seen too late", "kernel/flow/reserve.go", "	if step := p.preconditionsStand(); step != nil {\n		return step\n	}\n	if p.Action.Presence != Fresh {", "	if step := p.preconditionsStand(); step != nil && !IF {\n		return step\n	}\n	if p.Action.Presence != Fresh {"},
+	{"everything has moved", "kernel/flow/precondition.go", "	case r.Fingerprint == \"\" && p.waited():\n",
+		"	case IF && p.waited():\n		return p.end(Blocked, decision.PreconditionChanged, \"It moved.\")\n	case r.Fingerprint == \"\" && p.waited():\n"},
 	{"grants do not expire", "kernel/authority/authority.go", "return g.Expiration != nil && now", "return !IF && g.Expiration != nil && now"},
 	{"grants expire at once", "kernel/authority/authority.go", "func (g *Grant) expired(now time.Time) bool {", "func (g *Grant) expired(now time.Time) bool {\n	if IF && g.Expiration != nil {\n		return true\n	}\n"},
 	{"what is handed on has any end", "kernel/authority/contain.go", "if why := expirationOutside(parent, child); why != \"\" {", "if why := expirationOutside(parent, child); why != \"\" && !IF {"},
@@ -153,7 +157,7 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		Expect(env.WaitForAdmission(ctx)).To(Succeed())
 		r := run(ctx, namespaceWith(ctx, nil, refunds))
 		Expect(r.with("fail")).To(Equal([]string{"G3", "G4", "G5", "G14"}))
-		Expect(r.with("pass")).To(Equal([]string{"G1", "G2", "G6", "G7", "G10", "G11", "G17", "G18", "G20"}))
+		Expect(r.with("pass")).To(Equal([]string{"G1", "G2", "G6", "G7", "G10", "G11", "G16", "G17", "G18", "G20"}))
 
 		By("showing both receipts")
 		g3 := r.Guarantees[2].Counterexample
@@ -172,7 +176,7 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		o := verify(ctx, admin(), ns, "--only", "G3")
 		Expect(o.code).To(Equal(1))
 		Expect(o.stdout).To(MatchRegexp(`(?m)^FAIL G3 .*\n +expected: the effect was executed once\n +observed: 2 times\n +receipt: +\{`))
-		Expect(o.stdout).To(HaveSuffix("\n0/1 declared guarantees pass. 18 not selected: G1, G2, G4, G5, G6, G7, G8, G9, G10, G11, G12, G13, G14, G15, G17, G18, G19, G20.\n"))
+		Expect(o.stdout).To(HaveSuffix("\n0/1 declared guarantees pass. 19 not selected: G1, G2, G4, G5, G6, G7, G8, G9, G10, G11, G12, G13, G14, G15, G16, G17, G18, G19, G20.\n"))
 		o = verify(ctx, admin(), ns, "--only", "G3", "-o", "junit")
 		j := readJUnit([]byte(o.stdout))
 		Expect(j.Suites[0].Failures).To(Equal(1))
@@ -231,8 +235,8 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		startFaulty("everything is denied")
 		Expect(env.WaitForAdmission(ctx)).To(Succeed())
 		r := run(ctx, namespaceWith(ctx, nil, refunds))
-		Expect(r.with("fail")).To(Equal([]string{"G1", "G2", "G3", "G4", "G5", "G6", "G7", "G10", "G11", "G14", "G17", "G18", "G20"}))
-		for _, id := range []string{"G1", "G2", "G3", "G4", "G5", "G7", "G10", "G11", "G14", "G17", "G18", "G20"} {
+		Expect(r.with("fail")).To(Equal([]string{"G1", "G2", "G3", "G4", "G5", "G6", "G7", "G10", "G11", "G14", "G16", "G17", "G18", "G20"}))
+		for _, id := range []string{"G1", "G2", "G3", "G4", "G5", "G7", "G10", "G11", "G14", "G16", "G17", "G18", "G20"} {
 			Expect(r.reason(id)).To(Equal("control failed"), id)
 		}
 	}, SpecTimeout(4*time.Minute))
@@ -280,6 +284,30 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		Expect(r.observed("G17")).To(HavePrefix("accepted: true"))
 		Expect(r.expected("G18")).To(HaveSuffix(":agent-alias is refused: SelfApproval"))
 		Expect(r.expected("G19")).To(HaveSuffix(":approver-1-alias is refused: DuplicateApprover"))
+	}, SpecTimeout(4*time.Minute))
+
+	It("sees that an action is executed although what it rests on moved", func(ctx SpecContext) {
+		startFaulty("what moved is not seen")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		r := run(ctx, namespaceWith(ctx, nil, refunds), "--only", "G16")
+		Expect(r.reason("G16")).To(Equal("nothing is executed when what people approved it on is not there any more: not so"))
+		Expect([]string{r.expected("G16"), r.observed("G16")}).To(Equal([]string{"g16-moved was executed 0 times", "once"}))
+	}, SpecTimeout(4*time.Minute))
+
+	It("sees that an effect is reserved before anybody looks whether what it rests on moved", func(ctx SpecContext) {
+		startFaulty("what moved is seen too late")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		r := run(ctx, namespaceWith(ctx, nil, refunds), "--only", "G16")
+		Expect(r.reason("G16")).To(HaveSuffix(": not so"))
+		Expect(r.expected("G16")).To(Equal("the effect of g16-moved is not reserved"))
+	}, SpecTimeout(4*time.Minute))
+
+	It("does not take a system in which everything has moved for one that sees what has", func(ctx SpecContext) {
+		startFaulty("everything has moved")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		r := run(ctx, namespaceWith(ctx, nil, refunds), "--only", "G16")
+		Expect(r.reason("G16")).To(Equal("control failed"))
+		Expect(r.observed("G16")).To(HavePrefix("action g16-stays is Blocked (precondition_changed)"))
 	}, SpecTimeout(4*time.Minute))
 
 	// delegable is a namespace where a grant is required, and one can be handed on.

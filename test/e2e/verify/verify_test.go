@@ -231,7 +231,7 @@ func word(status string, ids ...string) string {
 
 // allPass is the answer where people are asked, one of them, and nobody needs a grant.
 const allPass = "G1 pass, G2 pass, G3 pass, G4 pass, G5 pass, G6 pass, G7 pass, G8 not_applicable, G9 not_applicable, G10 pass, G11 pass, " +
-	"G12 not_applicable, G13 not_applicable, G14 pass, G15 not_applicable, G17 pass, G18 pass, G19 not_applicable, G20 pass"
+	"G12 not_applicable, G13 not_applicable, G14 pass, G15 not_applicable, G16 pass, G17 pass, G18 pass, G19 not_applicable, G20 pass"
 
 // governed gives a namespace Settings, and grants by name, as their specs.
 func governed(ctx context.Context, namespace, settings string, grants map[string]string) {
@@ -399,7 +399,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		data, err := os.ReadFile(file)
 		Expect(err).NotTo(HaveOccurred())
 		j := readJUnit(data)
-		Expect([]int{j.Suites[0].Tests, j.Suites[0].Failures, j.Suites[0].Skipped}).To(Equal([]int{19, 0, 6}))
+		Expect([]int{j.Suites[0].Tests, j.Suites[0].Failures, j.Suites[0].Skipped}).To(Equal([]int{20, 0, 6}))
 		Expect(j.Suites[0].Cases[2].Name).To(Equal("G3 duplicate effect refused"))
 
 		By("leaving nothing but the Ledger")
@@ -419,7 +419,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		ns := env.Namespace(GinkgoT(), nil)
 		o := verify(ctx, admin(), ns, "-f", filepath.Join(env.Root, "config", "samples", "policies", "payments.yaml"))
 		Expect(o.code).To(Equal(0), o.String())
-		Expect(o.stdout).To(HaveSuffix("\n14/14 declared guarantees pass. 5 not applicable: G8, G9, G12, G13, G15.\n"))
+		Expect(o.stdout).To(HaveSuffix("\n15/15 declared guarantees pass. 5 not applicable: G8, G9, G12, G13, G15.\n"))
 		Expect(o.stdout).To(And(
 			MatchRegexp(`(?m)^PASS G1   mutated approval refused +stripe\.payout \{"payout_id":"ctrlrun-verify-payout_id-1"\}, approved by 2$`),
 			MatchRegexp(`(?m)^PASS G4   one winner under concurrency +\(8 processes\) stripe\.payout `),
@@ -443,13 +443,14 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.code).To(Equal(0), o.String())
 		r := o.read()
 		Expect(r.statuses()).To(Equal(word("pass", "G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10", "G11") + ", " +
-			word("not_applicable", "G12", "G13") + ", " + word("pass", "G14", "G15", "G17", "G18", "G19", "G20")))
+			word("not_applicable", "G12", "G13") + ", " + word("pass", "G14", "G15", "G16", "G17", "G18", "G19", "G20")))
 		Expect(r.detail("G6")).To(HaveKeyWithValue("refusedBy", "no_authority"))
 		Expect(r.detail("G8")).To(HaveKeyWithValue("grant", "refunds"))
 		Expect(r.detail("G9")).To(And(
 			HaveKeyWithValue("dimensionsExercised", ConsistOf("subject", "actions", "resources", "constraints", "environments", "expires_at")),
 			HaveKeyWithValue("delegationsRefused", BeEquivalentTo(11))))
 		Expect(r.detail("G15")).To(HaveKeyWithValue("attempts", BeEquivalentTo(3)))
+		Expect(r.detail("G16")).To(HaveKeyWithValue("precondition", MatchRegexp(`^ctrlrun\.dev/v1alpha1/ActionPolicy/[^#]+#/metadata/generation$`)))
 		Expect(r.detail("G17")).To(HaveKeyWithValue("groups", ConsistOf("finance", "audit")))
 		Expect(r.detail("G18")).To(HaveKeyWithValue("refused", HaveLen(2)))
 		Expect(r.detail("G19")).To(HaveKeyWithValue("refused", HaveLen(2)))
@@ -474,7 +475,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 			MatchRegexp(`(?m)^PASS G11 `),
 			MatchRegexp(`(?m)^N/A  G7 .* no action that can run can be driven: .*; a grant has to cover it$`),
 			MatchRegexp(`(?m)^N/A  G6 .* no grant covers an action that the policy lists, so an unknown action is indistinguishable from a known one$`)))
-		Expect(o.stdout).To(ContainSubstring("\n1/1 declared guarantees pass. 18 not applicable: "))
+		Expect(o.stdout).To(ContainSubstring("\n1/1 declared guarantees pass. 19 not applicable: "))
 	}, SpecTimeout(4*time.Minute))
 
 	DescribeTable("says what a policy gives no occasion for, and does not count it",
@@ -486,16 +487,16 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 				Expect(o.stdout).To(MatchRegexp(`(?m)^N/A +` + line + `$`))
 			}
 		},
-		Entry("nobody is asked, and nothing has an effect", allowOnly, "4/4 declared guarantees pass. 15 not applicable: G1, G2, G3, G4, G5, G8, G9, G12, G13, G14, G15, G17, G18, G19, G20.",
+		Entry("nobody is asked, and nothing has an effect", allowOnly, "4/4 declared guarantees pass. 16 not applicable: G1, G2, G3, G4, G5, G8, G9, G12, G13, G14, G15, G16, G17, G18, G19, G20.",
 			`G1 +mutated approval refused +no action requires approval`,
 			"G3 +duplicate effect refused +no action declares an `effect:` template, so nothing keeps one from being executed twice"),
-		Entry("everything is denied", allDenied, "2/2 declared guarantees pass. 17 not applicable: G1, G2, G3, G4, G5, G7, G8, G9, G10, G12, G13, G14, G15, G17, G18, G19, G20.",
+		Entry("everything is denied", allDenied, "2/2 declared guarantees pass. 18 not applicable: G1, G2, G3, G4, G5, G7, G8, G9, G10, G12, G13, G14, G15, G16, G17, G18, G19, G20.",
 			`G7 +no principal refused +no action in the policy can run at all`,
 			`G10 +unknown exception is ambiguous +every action in the policy is denied`,
 			"G5 +ambiguous blocks a blind retry +every action that declares an `effect:` template is denied"),
-		Entry("people are always asked", approveOnly, "13/13 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19."),
-		Entry("two actions have one template", sharedTemplate, "13/13 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19."),
-		Entry("there is one effect for all", oneEffect, "2/2 declared guarantees pass. 17 not applicable: G1, G2, G3, G4, G5, G7, G8, G9, G10, G12, G13, G14, G15, G17, G18, G19, G20."),
+		Entry("people are always asked", approveOnly, "14/14 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19."),
+		Entry("two actions have one template", sharedTemplate, "14/14 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19."),
+		Entry("there is one effect for all", oneEffect, "2/2 declared guarantees pass. 18 not applicable: G1, G2, G3, G4, G5, G7, G8, G9, G10, G12, G13, G14, G15, G16, G17, G18, G19, G20."),
 	)
 
 	It("checks only what is named, and says that the report is partial", func(ctx SpecContext) {
@@ -504,7 +505,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.code).To(Equal(0), o.String())
 		r := o.read()
 		Expect(r.statuses()).To(Equal("G1 skipped, G2 skipped, G3 pass, G4 skipped, G5 skipped, G6 pass, " +
-			word("skipped", "G7", "G8", "G9", "G10", "G11", "G12", "G13", "G14", "G15", "G17", "G18", "G19", "G20")))
+			word("skipped", "G7", "G8", "G9", "G10", "G11", "G12", "G13", "G14", "G15", "G16", "G17", "G18", "G19", "G20")))
 		Expect(r.Partial).To(BeTrue())
 		Expect(r.reason("G1")).To(Equal("not selected"))
 
@@ -514,7 +515,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		o = verify(ctx, admin(), namespaceWith(ctx, nil, refunds), "--only", "G6", "-o", "junit")
 		Expect(o.code).To(Equal(0), o.String())
 		j := readJUnit([]byte(o.stdout))
-		Expect([]int{j.Suites[0].Tests, j.Suites[0].Skipped}).To(Equal([]int{19, 18}))
+		Expect([]int{j.Suites[0].Tests, j.Suites[0].Skipped}).To(Equal([]int{20, 19}))
 	}, SpecTimeout(4*time.Minute))
 
 	DescribeTable("refuses what cannot be verified, before it creates anything",
@@ -599,7 +600,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.code).To(Equal(0), o.String())
 		r := o.read()
 		Expect(r.with("not_applicable")).To(Equal([]string{"G12", "G13"}))
-		Expect(r.with("pass")).To(HaveLen(17))
+		Expect(r.with("pass")).To(HaveLen(18))
 		Expect(r.Environment).To(Equal("staging"), "which is read and copied")
 		Expect(r.Settings).To(HaveKeyWithValue("maxLeaseSeconds", BeEquivalentTo(30)))
 	}, SpecTimeout(2*time.Minute))
@@ -676,7 +677,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 			Expect(stderr.Close()).To(Succeed())
 		})
 		Expect(o.code).To(Equal(0), o.String())
-		Expect(o.stdout).To(HaveSuffix("\n13/13 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19.\n"))
+		Expect(o.stdout).To(HaveSuffix("\n14/14 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19.\n"))
 		Expect(gone(ctx, there)).To(BeTrue())
 
 		By("saying that the report could not be printed")

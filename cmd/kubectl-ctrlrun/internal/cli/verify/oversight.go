@@ -26,8 +26,9 @@ type question struct {
 	o      *v1alpha1.Action
 }
 
-// question proposes an action and waits until people are asked, which is a control: where nobody is, no answer is refused.
-func (s *stage) question(ctx context.Context, part string, v guarantees.Vector) (*question, error) {
+// question proposes an action and waits until people are asked, which is a control: where nobody is, no answer is refused. It names what
+// it rests on, if it does.
+func (s *stage) question(ctx context.Context, part string, v guarantees.Vector, restsOn ...v1alpha1.Precondition) (*question, error) {
 	before := s.control
 	s.control = true
 	defer func() { s.control = before }()
@@ -36,7 +37,9 @@ func (s *stage) question(ctx context.Context, part string, v guarantees.Vector) 
 	if q.remote, err = s.remoteFor(part); err != nil {
 		return nil, err
 	}
-	if q.call, err = s.propose(ctx, part, v); err != nil {
+	request := s.request(part, v)
+	request.Preconditions = restsOn
+	if q.call, err = s.agent.Propose(ctx, request); err != nil {
 		return nil, err
 	}
 	if q.o, err = s.asked(ctx, q.call.Action().Name); err != nil {

@@ -226,7 +226,7 @@ func scenarios() map[guarantees.ID]func(context.Context, *stage) (any, error) {
 	return map[guarantees.ID]func(context.Context, *stage) (any, error){
 		guarantees.G1: mutated, guarantees.G2: replayed, guarantees.G3: duplicate, guarantees.G4: oneWinner, guarantees.G5: blindRetry,
 		guarantees.G6: unknownAction, guarantees.G7: noPrincipal, guarantees.G8: expired, guarantees.G9: escalation, guarantees.G10: unknownException,
-		guarantees.G11: altered, guarantees.G14: renewedToken, guarantees.G15: ceiling, guarantees.G17: unentitled, guarantees.G18: selfApproval,
-		guarantees.G19: countedOnce, guarantees.G20: revokedCredential,
+		guarantees.G11: altered, guarantees.G14: renewedToken, guarantees.G15: ceiling, guarantees.G16: moved, guarantees.G17: unentitled,
+		guarantees.G18: selfApproval, guarantees.G19: countedOnce, guarantees.G20: revokedCredential,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func TestText(t *testing.T) {
 	if err := example().WriteText(&b, harmless); err != nil {
 		t.Fatal(err)
 	}
-	const want = `kubectl ctrlrun  v1, catalogue ctrlrun.dev/guarantees/v1alpha2
+	const want = `kubectl ctrlrun  v1, catalogue ctrlrun.dev/guarantees/v1alpha3
 Policy           payments/p\x1b[31m generation 3, 1 actions, 
 Settings         none, so the defaults
 Environment      production
@@ -555,5 +556,42 @@ func TestAMissingRemoteIsNotExecuted(t *testing.T) {
 	code, err := Execute(filepath.Join(t.TempDir(), "nowhere"), Commit)
 	if err == nil || code != notExecutedExit {
 		t.Errorf("exit code %s, %v", strconv.Itoa(code), err)
+	}
+}
+
+// A receipt says that a precondition moved if it has two fingerprints and no approvals, that it did not if it has one and some, and
+// else neither.
+func TestWhatAReceiptTellsOfAPrecondition(t *testing.T) {
+	yes, one := []receipt.Approval{{}}, []receipt.Precondition{{}}
+	for name, test := range map[string]struct {
+		d             receipt.Document
+		stayed, moved bool
+	}{
+		"it stayed":                      {receipt.Document{Preconditions: one, PreconditionAtRequest: "a", PreconditionAtRecheck: "a", Approvals: yes}, true, false},
+		"it moved":                       {receipt.Document{Preconditions: one, PreconditionAtRequest: "a", PreconditionAtRecheck: "b"}, false, true},
+		"it moved, and one was spent":    {receipt.Document{Preconditions: one, PreconditionAtRequest: "a", PreconditionAtRecheck: "b", Approvals: yes}, false, false},
+		"it stayed, and none was spent":  {receipt.Document{Preconditions: one, PreconditionAtRequest: "a", PreconditionAtRecheck: "a"}, false, false},
+		"it was never looked at again":   {receipt.Document{Preconditions: one, PreconditionAtRequest: "a"}, false, false},
+		"nobody noted what it was":       {receipt.Document{Preconditions: one, PreconditionAtRecheck: "a", Approvals: yes}, false, false},
+		"nothing is named":               {receipt.Document{PreconditionAtRequest: "a", PreconditionAtRecheck: "b"}, false, false},
+		"nothing is named, nor compared": {receipt.Document{Approvals: yes}, false, false},
+	} {
+		if told(test.d, false) != test.stayed || told(test.d, true) != test.moved {
+			t.Errorf("%s: stayed %t, moved %t", name, told(test.d, false), told(test.d, true))
+		}
+	}
+}
+
+// G16 changes a policy in nothing but its version, and always changes it.
+func TestAnotherPolicyDecidesTheSame(t *testing.T) {
+	for _, version := range []string{"", "7", "ctrlrun-verify", "ctrlrun-verify-2"} {
+		p, err := NewPolicy("p", "payments/p", version, 1, map[string]any{"a.b": map[string]any{"decision": "approve"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := another(p)
+		if o.Version == version || o.RulesHash != p.RulesHash || !reflect.DeepEqual(o.actions, p.actions) {
+			t.Errorf("%q: %+v", version, o)
+		}
 	}
 }
