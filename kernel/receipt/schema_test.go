@@ -463,7 +463,7 @@ var goldenFiles = map[string]struct {
 		head:  "8:sha256:da987490f24eb18f50d535809fee0397b84809f62fbaa7f9c84cc0cdeb01f792",
 		kinds: map[string]int{KindAction: 4, KindResolution: 1, KindStatusMissing: 1, KindLedgerAccepted: 1, KindEvent: 1},
 		without: map[string]int{
-			"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4,
+			"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4, "resolvers": 1,
 		},
 	},
 	// Since receipts name authority, and what was observed.
