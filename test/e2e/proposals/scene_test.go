@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -100,12 +101,16 @@ func object(kind, namespace, name string, spec fields) *unstructured.Unstructure
 // write creates an object, or replaces its spec.
 func (s *scene) write(u testenv.User, kind, name string, spec fields) error {
 	c := env.Client(u)
-	o := object(kind, s.ns, name, nil)
-	if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-		return c.Create(ctx, object(kind, s.ns, name, spec))
+	for {
+		o := object(kind, s.ns, name, nil)
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return c.Create(ctx, object(kind, s.ns, name, spec))
+		}
+		o.Object["spec"] = spec
+		if err := c.Update(ctx, o); !apierrors.IsConflict(err) { // the operator writes its status meanwhile
+			return err
+		}
 	}
-	o.Object["spec"] = spec
-	return c.Update(ctx, o)
 }
 
 // applies is a server-side apply, as GitOps tools make it.
