@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,6 +55,16 @@ type proposalReconciler struct {
 	worlds   *worlds
 	identity string
 	crash    func(point string)
+
+	mu   sync.Mutex
+	seen map[types.NamespacedName]seenProposal
+}
+
+func newProposalReconciler(mgr ctrl.Manager, clock Clock, w *worlds, identity string, crash func(string)) *proposalReconciler {
+	return &proposalReconciler{
+		client: mgr.GetClient(), reader: mgr.GetAPIReader(), clock: clock, worlds: w, identity: identity, crash: crash,
+		seen: map[types.NamespacedName]seenProposal{},
+	}
 }
 
 var _ reconcile.Reconciler = &proposalReconciler{}
@@ -68,12 +79,13 @@ func (r *proposalReconciler) Reconcile(ctx context.Context, request ctrl.Request
 			return fmt.Errorf("read proposal: %w", err)
 		}
 		if err != nil || o.DeletionTimestamp != nil {
+			r.forget(request.NamespacedName)
 			return r.closeAll(ctx, request.NamespacedName, "")
 		}
 		if err := r.closeAll(ctx, request.NamespacedName, o.UID); err != nil {
 			return err
 		}
-		p := &proposalPass{proposalReconciler: r, world: world, o: o, next: o.DeepCopy()}
+		p := &proposalPass{proposalReconciler: r, world: world, o: o, next: o.DeepCopy(), base: r.baseline(o, world.AdmissionSince)}
 		after, err = p.run(ctx)
 		return err
 	})
@@ -89,9 +101,10 @@ type proposalPass struct {
 	world  flow.World
 	o      *v1alpha1.PolicyProposal // as the apiserver has it
 	next   *v1alpha1.PolicyProposal // with the status that is to be
+	base   int64                    // the generation that was there when statements began to count
 	target *unstructured.Unstructured
 	now    policy.Target
-	to     string
+	to     string // the hash of what is proposed; "": that it goes
 }
 
 func (p *proposalPass) run(ctx context.Context) (ctrl.Result, error) {
@@ -106,17 +119,8 @@ func (p *proposalPass) run(ctx context.Context) (ctrl.Result, error) {
 			return ctrl.Result{}, p.close(ctx, a, s.State == v1alpha1.ProposalApplying, "the proposal was edited since")
 		}
 	}
-	unvouched := !p.vouched()
 	if s.ObservedGeneration != p.o.Generation {
 		s.ObservedGeneration, s.Question, s.ActionRef, s.ReceiptRef, s.State = p.o.Generation, nil, nil, nil, ""
-	}
-	since := metav1.NewMicroTime(p.world.AdmissionSince)
-	s.AdmissionSince = &since
-	if unvouched {
-		return p.refuse(ctx, "MadeWithoutAdmission", "This revision may have been written while the admission policies were not in force, so nobody can say who wrote it. Edit it (its reason, for instance) to propose it again.")
-	}
-	if s.State == v1alpha1.ProposalRefused && s.Question == nil && p.stalledFor("MadeWithoutAdmission") {
-		return ctrl.Result{}, p.write(ctx)
 	}
 	if err := p.readTarget(ctx); err != nil {
 		return ctrl.Result{}, err
@@ -130,24 +134,38 @@ func (p *proposalPass) run(ctx context.Context) (ctrl.Result, error) {
 	return p.settled(ctx)
 }
 
-// vouched reports whether the apiserver's policies vouched for who wrote this revision. It is known of one that was seen before the
-// admission policies were last away, and of one that came since: only a gap moves that time.
+// vouched reports whether the apiserver's policies vouched for who wrote this revision: the object was made since they are in force, or
+// this process has seen an earlier generation of it since. What a status says of it proves nothing, for a gap in admission is one for
+// statuses too. After a restart a revision that nobody was asked about yet has to be edited again, if the object is older.
 func (p *proposalPass) vouched() bool {
-	s := p.o.Status
-	switch {
-	case p.o.Spec.Proposer == "":
-		return false
-	case s.AdmissionSince != nil && s.AdmissionSince.UnixMicro() == p.world.AdmissionSince.UnixMicro():
-		return true
-	case p.o.CreationTimestamp.After(p.world.AdmissionSince):
-		return true
-	}
-	return s.AdmissionSince != nil && s.ObservedGeneration == p.o.Generation && s.State != v1alpha1.ProposalPending
+	return p.o.Spec.Proposer != "" && (p.o.CreationTimestamp.After(p.world.AdmissionSince) || p.o.Generation > p.base)
 }
 
-func (p *proposalPass) stalledFor(reason string) bool {
-	c := meta.FindStatusCondition(p.o.Status.Conditions, v1alpha1.StalledCondition)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason
+// baseline is the generation of a proposal that was first seen while statements count from that time on.
+func (r *proposalReconciler) baseline(o *v1alpha1.PolicyProposal, since time.Time) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := client.ObjectKeyFromObject(o)
+	seen, ok := r.seen[key]
+	if !ok || seen.uid != o.UID || !seen.since.Equal(since) {
+		seen = seenProposal{uid: o.UID, since: since, generation: o.Generation}
+		r.seen[key] = seen
+	}
+	return seen.generation
+}
+
+// forget drops what was noted of a proposal that is gone.
+func (r *proposalReconciler) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.seen, key)
+}
+
+// seenProposal is the generation that was there when statements began to count.
+type seenProposal struct {
+	uid        types.UID
+	since      time.Time
+	generation int64
 }
 
 // readTarget reads it from the apiserver: what people are asked rests on it.
@@ -227,7 +245,7 @@ func (p *proposalPass) rehearse(ctx context.Context) (ctrl.Result, bool, error) 
 		result, err := p.refuse(ctx, "ContentRefused", "Nobody is asked, for the apiserver would refuse what is proposed. Correct it: "+err.Error())
 		return result, true, err
 	case apierrors.IsForbidden(err):
-		result, err := p.pending(ctx, true, "OperatorForbidden", "Nobody is asked, for the operator may not write it. Bind the ClusterRole ctrlrun-operator-proposals to the operator's ServiceAccount, or see what refuses it: "+err.Error())
+		result, err := p.pending(ctx, true, "OperatorForbidden", "Nobody is asked, for the operator may not write it. Let a cluster-admin bind the ClusterRole ctrlrun-operator-proposals to the operator's ServiceAccount in this namespace, or see what refuses it: "+err.Error())
 		return result, true, err
 	}
 	return ctrl.Result{}, true, err
@@ -276,8 +294,13 @@ func (p *proposalPass) send(ctx context.Context, dryRun ...string) error {
 	return err
 }
 
+const unvouched = "Nobody is asked, for this revision may have been written while the admission policies were not in force, or before the operator was started, so nobody can say who wrote it. Edit it (its reason, for instance) to propose it again."
+
 // ask begins a round: the question goes into the status, then the Action is made by the name that stands there.
 func (p *proposalPass) ask(ctx context.Context, round int64) (ctrl.Result, error) {
+	if !p.vouched() {
+		return p.refuse(ctx, "MadeWithoutAdmission", unvouched)
+	}
 	q := &v1alpha1.ProposalQuestion{
 		Generation: p.o.Generation, Round: round, Action: records.QuestionName(p.o.Name, p.o.UID, p.o.Generation, round),
 		From: p.now.Hash, To: p.to, TargetUID: types.UID(p.now.UID), TargetGeneration: p.now.Generation,
@@ -389,6 +412,9 @@ func over(a *v1alpha1.Action) bool { return a.Status.ReceiptRef != nil }
 
 // propose makes the Action that the status announces.
 func (p *proposalPass) propose(ctx context.Context, q *v1alpha1.ProposalQuestion) (ctrl.Result, error) {
+	if !p.vouched() {
+		return p.refuse(ctx, "MadeWithoutAdmission", unvouched)
+	}
 	change := records.Change(p.o, q)
 	arguments, err := json.Marshal(change.Arguments())
 	if err != nil {
@@ -413,7 +439,7 @@ func (p *proposalPass) propose(ctx context.Context, q *v1alpha1.ProposalQuestion
 		}
 		return p.ask(ctx, q.Round+1) // somebody else's has this name
 	case apierrors.IsForbidden(err):
-		return p.conclude(ctx, v1alpha1.ProposalAsking, false, true, "OperatorForbidden", "Nobody is asked, for the operator may not propose the Action. Bind the ClusterRole ctrlrun-operator-proposals to the operator's ServiceAccount, or see what refuses it: "+err.Error(), proposalRetry)
+		return p.conclude(ctx, v1alpha1.ProposalAsking, false, true, "OperatorForbidden", "Nobody is asked, for the operator may not propose the Action. Let a cluster-admin bind the ClusterRole ctrlrun-operator-proposals to the operator's ServiceAccount in this namespace, or see what refuses it: "+err.Error(), proposalRetry)
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("propose: %w", err)
 	}
@@ -510,6 +536,10 @@ func (p *proposalPass) apply(ctx context.Context, q *v1alpha1.ProposalQuestion, 
 		return ctrl.Result{}, err
 	}
 	change := records.Change(p.o, q)
+	if !a.CreationTimestamp.After(p.world.AdmissionSince) {
+		// In the gap since, anybody could have made this Action and what its status and ours say.
+		return ctrl.Result{}, p.close(ctx, a, p.o.Status.State == v1alpha1.ProposalApplying, "the admission policies were not in force since people were asked")
+	}
 	if p.o.Status.State == v1alpha1.ProposalWithdrawing {
 		return ctrl.Result{}, p.abstain(ctx, a, readyMessage(p.o))
 	}

@@ -24,15 +24,23 @@ func Proposed(o *v1alpha1.PolicyProposal) []byte {
 // ContentHash is the hash of a spec of an ActionPolicy or a Grant, as it was written or as it is stored: they differ by what the
 // apiserver fills in.
 func ContentHash(kind v1alpha1.ProposalTargetKind, spec []byte) (string, error) {
-	value, err := canonical.Parse(spec)
+	value, err := WholeContent(kind, spec)
 	if err != nil {
 		return "", err
 	}
-	var defaults map[string]any
-	if kind == v1alpha1.TargetGrant {
-		defaults = map[string]any{"grantType": string(v1alpha1.GrantStandard)}
+	return policy.ContentHash(string(kind), value)
+}
+
+// WholeContent is a spec of an ActionPolicy or a Grant as canonical values, with what the apiserver fills in.
+func WholeContent(kind v1alpha1.ProposalTargetKind, spec []byte) (any, error) {
+	value, err := canonical.Parse(spec)
+	if err != nil {
+		return nil, err
 	}
-	return policy.ContentHash(string(kind), value, defaults)
+	if m, ok := value.(map[string]any); ok && kind == v1alpha1.TargetGrant && m["grantType"] == nil {
+		m["grantType"] = string(v1alpha1.GrantStandard)
+	}
+	return value, nil
 }
 
 // ContentProblems are what is wrong with proposed content before anybody is asked about it; the apiserver may find more.

@@ -118,10 +118,6 @@ type PolicyProposalStatus struct {
 	// state: Pending, Asking, Applying, Withdrawing, Applied, Refused or Replaced.
 	// +optional
 	State ProposalState `json:"state,omitempty"`
-	// admissionSince is from when on statements counted when this generation was looked at. A revision that may have been
-	// written while admission was not in force is refused, for nobody vouched for who wrote it.
-	// +optional
-	AdmissionSince *metav1.MicroTime `json:"admissionSince,omitempty"`
 	// question is what people are asked for this generation.
 	// +optional
 	Question *ProposalQuestion `json:"question,omitempty"`

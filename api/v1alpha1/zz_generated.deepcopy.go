@@ -1652,10 +1652,6 @@ func (in *PolicyProposalStatus) DeepCopyInto(out *PolicyProposalStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
-	if in.AdmissionSince != nil {
-		in, out := &in.AdmissionSince, &out.AdmissionSince
-		*out = (*in).DeepCopy()
-	}
 	if in.Question != nil {
 		in, out := &in.Question, &out.Question
 		*out = new(ProposalQuestion)

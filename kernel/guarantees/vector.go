@@ -39,7 +39,14 @@ type rulebook struct {
 	environment string
 }
 
+// newRulebook leaves out the action by which policies are changed: nobody but the operator proposes it, so it is not driven.
 func newRulebook(sources []policy.Source, environment string) rulebook {
+	sources = slices.Clone(sources)
+	for i := range sources {
+		sources[i].Actions, sources[i].Invalid = maps.Clone(sources[i].Actions), maps.Clone(sources[i].Invalid)
+		delete(sources[i].Actions, policy.ChangeAction)
+		delete(sources[i].Invalid, policy.ChangeAction)
+	}
 	b := rulebook{set: policy.NewSet(sources), entries: map[string]policy.Entry{}, environment: environment}
 	for _, source := range sources {
 		for name, entry := range source.Actions {

@@ -3,7 +3,6 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	"ctrlrun.dev/operator/kernel/canonical"
@@ -79,13 +78,8 @@ func ReadChange(arguments []byte) (Change, error) {
 }
 
 // ContentHash is the hash of the spec of an ActionPolicy or a Grant, as canonical values. Order of keys and white space do not
-// move it, nor does what the apiserver fills in. defaults are what it does.
-func ContentHash(kind string, spec any, defaults map[string]any) (string, error) {
-	if m, ok := spec.(map[string]any); ok && len(defaults) > 0 {
-		whole := maps.Clone(defaults)
-		maps.Copy(whole, m)
-		spec = whole
-	}
+// move it.
+func ContentHash(kind string, spec any) (string, error) {
 	h, err := canonical.Hash(map[string]any{"schema": "ctrlrun.policy-content/v1", "kind": kind, "spec": spec})
 	if err != nil {
 		return "", fmt.Errorf("the content has no hash: %w", err)

@@ -298,6 +298,23 @@ var _ = Describe("a proposal that may have been written while admission was away
 		Expect(*a.Spec.Principal.User).To(Equal(s.flux.Name))
 		s.approves(s.alice, a)
 		s.reaches("forged", v1alpha1.ProposalApplied)
+
+		By("not taking a revision of an older object that came while there was no operator, which cannot know when it came")
+		Expect(operator.Stop()).To(Succeed())
+		DeferCleanup(func() {
+			_ = operator.Stop()
+			operator = startOperator(controllers.Options{})
+		})
+		s.applies(s.flux, "done", of("done", aPolicy(2)))
+		s.applies(s.flux, "young", of("young", aPolicy(2)))
+		operator = startOperator(controllers.Options{})
+		reason, _ = stalled(s.reaches("done", v1alpha1.ProposalRefused))
+		Expect(reason).To(Equal("MadeWithoutAdmission"))
+		s.asked("young")
+		Expect(s.spec("ActionPolicy", "done")).To(Equal(aPolicy(1)))
+		s.applies(s.flux, "done", of("done", aPolicy(3)))
+		s.approves(s.alice, s.asked("done"))
+		s.reaches("done", v1alpha1.ProposalApplied)
 	})
 })
 

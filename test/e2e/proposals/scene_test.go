@@ -48,6 +48,7 @@ func newScene(actions string) *scene {
 	for _, err := range []error{
 		env.Grant(ctx, ns, "ctrlrun-policy-proposer", s.flux),
 		env.Grant(ctx, ns, "ctrlrun-policy-admin", s.paula),
+		env.Grant(ctx, ns, "ctrlrun-operator-proposals", testenv.OperatorUser()),
 		env.Allow(ctx, ns, s.wim, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"actionpolicies", "grants", "policyproposals", "settings"}, Verbs: []string{"get", "create", "update", "patch", "delete", "deletecollection", "list"}}),
 		env.Grant(ctx, ns, "ctrlrun-approver", s.alice, s.flux), // flux as well: what stops it is that it proposed
 	} {
