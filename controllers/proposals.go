@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -253,8 +254,11 @@ func (p *proposalPass) rehearse(ctx context.Context) (ctrl.Result, bool, error) 
 
 // refusedContent reports whether the apiserver said that it does not take this content, ever.
 func refusedContent(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return errors.Is(err, errOtherContent) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
+
+// errOtherContent: something between us and the store changes it, so that what people approve is not what there is.
+var errOtherContent = errors.New("what the apiserver stores is not what is proposed; does an admission webhook change it?")
 
 // send writes the target, for exactly the version that was read.
 func (p *proposalPass) send(ctx context.Context, dryRun ...string) error {
@@ -288,8 +292,7 @@ func (p *proposalPass) send(ctx context.Context, dryRun ...string) error {
 	}
 	stored, err := records.Target(next)
 	if err == nil && stored.Hash != p.to {
-		// Something between us and the store changes it: what people would approve is not what there would be.
-		return apierrors.NewBadRequest("what the apiserver would store is not what is proposed; does an admission webhook change it?")
+		return errOtherContent
 	}
 	return err
 }
@@ -556,7 +559,10 @@ func (p *proposalPass) apply(ctx context.Context, q *v1alpha1.ProposalQuestion, 
 		// The kernel's hash of what is stored is that of this very revision, or this is not what people approved.
 		return ctrl.Result{}, p.abstain(ctx, a, "Nothing was written: the proposal is not what was approved.")
 	}
-	if p.target != nil && p.target.GetDeletionTimestamp() != nil && !begun {
+	if p.target != nil && p.target.GetDeletionTimestamp() != nil {
+		if begun {
+			return ctrl.Result{RequeueAfter: time.Second}, nil
+		}
 		return ctrl.Result{}, p.abstain(ctx, a, "Nothing was written: the target is being deleted.")
 	}
 	if !begun {
@@ -581,6 +587,8 @@ func (p *proposalPass) apply(ctx context.Context, q *v1alpha1.ProposalQuestion, 
 	switch {
 	case err == nil:
 		return ctrl.Result{}, p.report(ctx, a, v1alpha1.OutcomeCommitted, "")
+	case errors.Is(err, errOtherContent):
+		return ctrl.Result{}, p.report(ctx, a, v1alpha1.OutcomeUnknown, "it was written, and "+err.Error())
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil // another version; look what it is
 	case refusedContent(err), apierrors.IsForbidden(err):

@@ -68,9 +68,10 @@ func ContentProblems(kind v1alpha1.ProposalTargetKind, name string, content []by
 	return problems
 }
 
-// Target is what an object, as the apiserver has it, is to a change; nil: it is not there.
+// Target is what an object, as the apiserver has it, is to a change; nil: it is not there. One that is being deleted decides nothing
+// any more, so it is not there either.
 func Target(o *unstructured.Unstructured) (policy.Target, error) {
-	if o == nil {
+	if o == nil || !InForce(o) {
 		return policy.Target{}, nil
 	}
 	spec, err := json.Marshal(o.Object["spec"])

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/test/testenv"
 )
 
 func stalled(o *v1alpha1.PolicyProposal) (reason, message string) {
@@ -89,6 +90,54 @@ var _ = Describe("a proposal", func() {
 		s.ends(a, v1alpha1.ActionCommitted)
 		Expect(s.spec("Grant", "bot")).To(BeNil())
 		s.reaches("bot", v1alpha1.ProposalApplied)
+	})
+
+	It("to delete what somebody's finalizer keeps is applied at once, and one to make it again waits until it is gone", func() {
+		s := newScene(asksOne)
+		Expect(s.write(s.paula, "Grant", "bot", aGrant())).To(Succeed())
+		o := object("Grant", s.ns, "bot", nil)
+		finalizers := func(text string) {
+			Expect(env.Client(s.paula).Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+text+`}}`)))).To(Succeed())
+		}
+		finalizers(`["example.com/keep"]`)
+		s.proposes("bot", fields{"targetRef": fields{"kind": "Grant", "name": "bot"}, "delete": true})
+		s.approves(s.alice, s.asked("bot"))
+		s.reaches("bot", v1alpha1.ProposalApplied)
+		Expect(s.spec("Grant", "bot")).NotTo(BeNil())
+
+		s.proposes("bot", fields{"targetRef": fields{"kind": "Grant", "name": "bot"}, "content": aGrant()})
+		reason, _ := ready(s.reaches("bot", v1alpha1.ProposalPending))
+		Expect(reason).To(Equal("TargetTerminating"))
+		finalizers("null")
+		s.approves(s.alice, s.asked("bot"))
+		s.reaches("bot", v1alpha1.ProposalApplied)
+		Expect(s.spec("Grant", "bot")).NotTo(BeNil())
+	})
+
+	It("of what is there already is applied without asking", func() {
+		s := newScene(asksOne)
+		s.proposes("changes", of("changes", fields{"actions": values(asksOne)}))
+		o := s.reaches("changes", v1alpha1.ProposalApplied)
+		Expect(o.Status.Question).To(BeNil())
+		Expect(s.questions()).To(BeEmpty())
+		Expect(s.generation("ActionPolicy", "changes")).To(Equal(int64(1)))
+	})
+
+	It("waits where the operator may not write policies, and asks when it may", func() {
+		ns := env.Namespace(GinkgoT(), nil)
+		s := &scene{ns: ns, flux: testenv.User{Name: "flux"}, alice: testenv.User{Name: "alice"}, paula: testenv.User{Name: "paula"}}
+		Expect(env.Grant(ctx, ns, "ctrlrun-policy-proposer", s.flux)).To(Succeed())
+		Expect(env.Grant(ctx, ns, "ctrlrun-policy-admin", s.paula)).To(Succeed())
+		Expect(env.Grant(ctx, ns, "ctrlrun-approver", s.alice)).To(Succeed())
+		Expect(s.write(s.paula, "ActionPolicy", "changes", fields{"actions": values(asksOne)})).To(Succeed())
+		s.proposes("refunds", of("refunds", aPolicy(2000)))
+		reason, message := stalled(s.reaches("refunds", v1alpha1.ProposalPending))
+		Expect(reason).To(Equal("OperatorForbidden"))
+		Expect(message).To(ContainSubstring("ctrlrun-operator-proposals"))
+		Expect(s.questions()).To(BeEmpty())
+		Expect(env.Grant(ctx, ns, "ctrlrun-operator-proposals", testenv.OperatorUser())).To(Succeed())
+		s.approves(s.alice, s.asked("refunds"))
+		s.reaches("refunds", v1alpha1.ProposalApplied)
 	})
 
 	It("of a grant hashes what the apiserver fills in", func() {

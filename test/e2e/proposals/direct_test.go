@@ -110,7 +110,7 @@ var _ = Describe("who is the proposer", func() {
 		Expect(s.proposal("refunds").Spec.Proposer).To(Equal(s.flux.Name))
 		for _, m := range s.proposal("refunds").ManagedFields {
 			if m.Manager == manager && m.Operation == metav1.ManagedFieldsOperationApply {
-				Expect(string(m.FieldsV1.Raw)).NotTo(ContainSubstring("proposer"), "what it does not own it does not take back")
+				Expect(m.FieldsV1.GetRawString()).NotTo(ContainSubstring("proposer"), "what it does not own it does not take back")
 			}
 		}
 		Expect(patch(`{"spec":{"bogus":1}}`)).To(MatchError(ContainSubstring("unknown: spec.bogus")))

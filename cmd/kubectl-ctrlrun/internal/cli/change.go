@@ -87,6 +87,9 @@ func (s *session) presentContent(ctx context.Context, change policy.Change) ([]s
 	if !change.Stands(target) {
 		return nil, fmt.Errorf("%s %s is not what it was when this was asked; wait for the next question", change.Kind, change.Name)
 	}
+	if !target.Present {
+		return nil, nil
+	}
 	spec, err := json.Marshal(o.Object["spec"])
 	if err != nil {
 		return nil, err
