@@ -267,7 +267,9 @@ func (p *proposalPass) send(ctx context.Context, dryRun ...string) error {
 			return nil
 		}
 		uid, version := p.target.GetUID(), p.target.GetResourceVersion()
-		return p.client.Delete(ctx, p.target.DeepCopy(), &client.DeleteOptions{DryRun: dryRun, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+		return p.client.Delete(ctx, p.target.DeepCopy(), &client.DeleteOptions{
+			DryRun: dryRun, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		})
 	}
 	var spec map[string]any
 	if err := json.Unmarshal(records.Proposed(p.o), &spec); err != nil {
@@ -334,7 +336,10 @@ func (p *proposalPass) undecidable(ctx context.Context, change policy.Change) (c
 		return result, true, err
 	}
 	resource := change.Resource()
-	e, err := p.world.Policies.Evaluate(action.Proposal{Name: policy.ChangeAction, Arguments: change.Arguments(), Principal: action.Principal{Agent: p.identity, User: &p.o.Spec.Proposer}, Resource: &resource, Environment: p.world.Environment})
+	e, err := p.world.Policies.Evaluate(action.Proposal{
+		Name: policy.ChangeAction, Arguments: change.Arguments(), Resource: &resource, Environment: p.world.Environment,
+		Principal: action.Principal{Agent: p.identity, User: &p.o.Spec.Proposer},
+	})
 	if err != nil {
 		result, err := p.pending(ctx, true, decision.ResourceError.Condition(), "Nobody can be asked: "+err.Error())
 		return result, true, err
@@ -371,9 +376,22 @@ func (p *proposalPass) question(ctx context.Context, q *v1alpha1.ProposalQuestio
 	return a, nil
 }
 
+// present is the Action of the question about the proposal as it is. One that asks about other hashes is of an earlier round whose
+// number was forgotten: its answer is to something else.
+func (p *proposalPass) present(ctx context.Context, q *v1alpha1.ProposalQuestion) (*v1alpha1.Action, error) {
+	a, err := p.question(ctx, q)
+	if a == nil || err != nil {
+		return nil, err
+	}
+	if change, err := policy.ReadChange(a.Spec.Arguments.Raw); err != nil || change != records.Change(p.o, q) {
+		return nil, nil
+	}
+	return a, nil
+}
+
 // asked goes on with an open question.
 func (p *proposalPass) asked(ctx context.Context, q *v1alpha1.ProposalQuestion) (ctrl.Result, error) {
-	a, err := p.question(ctx, q)
+	a, err := p.present(ctx, q)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -437,7 +455,7 @@ func (p *proposalPass) propose(ctx context.Context, q *v1alpha1.ProposalQuestion
 	p.crash("after propose")
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		if ours, err := p.question(ctx, q); err != nil || ours != nil {
+		if ours, err := p.present(ctx, q); err != nil || ours != nil {
 			return ctrl.Result{RequeueAfter: time.Millisecond}, err // the answer to an earlier create was lost
 		}
 		return p.ask(ctx, q.Round+1) // somebody else's has this name
@@ -463,7 +481,8 @@ func (p *proposalPass) gone(ctx context.Context, q *v1alpha1.ProposalQuestion) (
 func (p *proposalPass) answered(ctx context.Context, q *v1alpha1.ProposalQuestion, a *v1alpha1.Action) (ctrl.Result, error) {
 	s, change := &p.next.Status, records.Change(p.o, q)
 	s.ReceiptRef = a.Status.ReceiptRef
-	again := a.Status.State == v1alpha1.ActionFailed && !change.Stands(p.now) || a.Status.State == v1alpha1.ActionBlocked && a.Status.Reason == string(decision.Withdrawn)
+	again := a.Status.State == v1alpha1.ActionFailed && !change.Stands(p.now) ||
+		a.Status.State == v1alpha1.ActionBlocked && a.Status.Reason == string(decision.Withdrawn)
 	switch {
 	case a.Status.State == v1alpha1.ActionCommitted:
 		s.State, s.AppliedHash = v1alpha1.ProposalApplied, q.To
@@ -682,12 +701,18 @@ func (r *proposalReconciler) closeAll(ctx context.Context, key types.NamespacedN
 		if name != key.Name || a.Spec.Principal.Agent != r.identity || types.UID(change.ProposalUID) == except || over(a) {
 			continue
 		}
-		if reported, err := r.reported(ctx, a); err != nil || reported {
-			return err
-		}
 		fresh := &v1alpha1.Action{}
-		if err := r.reader.Get(ctx, client.ObjectKeyFromObject(a), fresh); err != nil || fresh.UID != a.UID || over(fresh) {
-			return client.IgnoreNotFound(err)
+		err := r.reader.Get(ctx, client.ObjectKeyFromObject(a), fresh)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read the question: %w", err)
+		}
+		if err != nil || fresh.UID != a.UID || flow.State(fresh.Status.State).Terminal() {
+			continue
+		}
+		if reported, err := r.reported(ctx, fresh); err != nil {
+			return err
+		} else if reported {
+			continue
 		}
 		// Whether anything was written is in the status that is gone.
 		if err := r.close(ctx, fresh, true, "the proposal was deleted"); err != nil {

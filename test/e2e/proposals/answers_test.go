@@ -114,6 +114,30 @@ var _ = Describe("a proposal", func() {
 		Expect(s.spec("Grant", "bot")).NotTo(BeNil())
 	})
 
+	It("whose target is deleted while people are asked waits until it is gone, and asks about what is left", func() {
+		s := newScene(asksOne)
+		Expect(s.write(s.paula, "Grant", "bot", aGrant())).To(Succeed())
+		o := object("Grant", s.ns, "bot", nil)
+		patch := func(text string) {
+			Expect(env.Client(s.paula).Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(text)))).To(Succeed())
+		}
+		patch(`{"metadata":{"finalizers":["example.com/keep"]}}`)
+		wider := aGrant()
+		wider["actions"] = []any{"stripe.**"}
+		s.proposes("bot", fields{"targetRef": fields{"kind": "Grant", "name": "bot"}, "content": wider})
+		first := s.asked("bot")
+		Expect(env.Client(s.paula).Delete(ctx, o)).To(Succeed())
+		s.ends(first, v1alpha1.ActionBlocked)
+		s.reaches("bot", v1alpha1.ProposalPending)
+		patch(`{"metadata":{"finalizers":null}}`)
+		second := s.asked("bot")
+		Expect(second.Name).NotTo(Equal(first.Name))
+		Expect(change(second).Operation()).To(Equal("create"))
+		s.approves(s.alice, second)
+		s.reaches("bot", v1alpha1.ProposalApplied)
+		Expect(s.spec("Grant", "bot")).To(HaveKeyWithValue("actions", []any{"stripe.**"}))
+	})
+
 	It("of what is there already is applied without asking", func() {
 		s := newScene(asksOne)
 		s.proposes("changes", of("changes", fields{"actions": values(asksOne)}))
