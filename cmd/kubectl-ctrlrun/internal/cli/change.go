@@ -162,13 +162,19 @@ func lineDiff(before, after []string) []string {
 	return aroundChanges(all)
 }
 
-// aroundChanges leaves out what is far from any change.
+// aroundChanges leaves out what is far from any change, but not what a change is in: by its indentation.
 func aroundChanges(all []string) []string {
 	near := make([]bool, len(all))
 	for i, line := range all {
-		if !strings.HasPrefix(line, "  ") {
-			for n := max(0, i-contextLines); n <= min(len(all)-1, i+contextLines); n++ {
-				near[n] = true
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		for n := max(0, i-contextLines); n <= min(len(all)-1, i+contextLines); n++ {
+			near[n] = true
+		}
+		for n, depth := i-1, indentation(line); n >= 0 && depth > 0; n-- {
+			if d := indentation(all[n]); d < depth {
+				near[n], depth = true, d
 			}
 		}
 	}
@@ -183,3 +189,6 @@ func aroundChanges(all []string) []string {
 	}
 	return out
 }
+
+// indentation of a line behind its mark.
+func indentation(line string) int { return len(line) - 2 - len(strings.TrimLeft(line[2:], " ")) }

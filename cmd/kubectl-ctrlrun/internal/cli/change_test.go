@@ -29,6 +29,15 @@ func TestLineDiff(t *testing.T) {
 	}
 }
 
+func TestWhatAChangeIsInIsShown(t *testing.T) {
+	before := strings.Split("{|  a: {|    b: 1|  }|  c: {|    d: [|      1|      2|      3|      4|      5|    ]|  }|}", "|")
+	after := strings.Split("{|  a: {|    b: 1|  }|  c: {|    d: [|      1|      2|      3|      4|      6|    ]|  }|}", "|")
+	want := strings.Split("  {|  ...|    c: {|      d: [|  ...|        2|        3|        4|-       5|+       6|      ]|    }|  }", "|")
+	if d := cmp.Diff(want, lineDiff(before, after)); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestLargeTextsAreShownWhole(t *testing.T) {
 	long := strings.Fields(strings.Repeat("x ", 3000))
 	if got := lineDiff(long, long); len(got) != 6000 || got[0] != "- x" || got[5999] != "+ x" {
