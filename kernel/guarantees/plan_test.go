@@ -363,7 +363,7 @@ func TestAbsentIsNotListed(t *testing.T) {
 	for _, actions := range []string{`{}`, `{"a.b":{"decision":"deny"}}`} {
 		s := sources(t, actions)
 		name, err := Absent(s)
-		if err != nil || !strings.HasPrefix(name, "ctrlrun.verify.absent.") || slices.Contains(policy.NewSet(s).Names(), name) {
+		if err != nil || !strings.HasPrefix(name, "ctrlrun-verify.absent.") || slices.Contains(policy.NewSet(s).Names(), name) {
 			t.Errorf("%s, %v", name, err)
 		}
 	}

@@ -187,14 +187,15 @@ func (b rulebook) mutate(v Vector) (Vector, bool) {
 	return Vector{}, false
 }
 
-// absent is the name of an action that no policy names. It is made of those that are named, so that none of them is it.
+// absent is the name of an action that no policy names. It is made of those that are named, so that none of them is it. It is not
+// under "ctrlrun.": those are the operator's, and admission refuses them to anybody else.
 func absent(names []string) (string, error) {
 	hash, err := canonical.Hash(names)
 	if err != nil {
 		return "", fmt.Errorf("name an action that the policy does not have: %w", err)
 	}
 	const digits = 12
-	name := "ctrlrun.verify.absent." + hash[len("sha256:"):][:digits]
+	name := prefix + ".absent." + hash[len("sha256:"):][:digits]
 	for slices.Contains(names, name) {
 		name += "x"
 	}
