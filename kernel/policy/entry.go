@@ -133,6 +133,7 @@ func (p *parser) actions(v any, path string) map[string]Entry {
 		if e, ok := p.entry(m[name], at); ok {
 			out[name] = e
 			p.suspicions(e, at)
+			p.changes(name, e, at)
 		}
 	}
 	return out

@@ -307,6 +307,9 @@ func (s *Set) conclude(e Evaluation, d decision.Decision, reason decision.Reason
 	e.Decision, e.Reason = d, reason
 	switch d {
 	case decision.Allow:
+		if e.Proposal.Name == ChangeAction {
+			return e.deny(decision.PolicyChangeUnapproved, s.unapproved(e))
+		}
 		return e
 	case decision.Approve:
 		e.Message = s.asks(e)

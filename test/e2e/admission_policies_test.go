@@ -189,7 +189,7 @@ var _ = Describe("Settings", func() {
 		o := settings(nil)
 		Expect(env.Client(s.editor).Create(ctx, o)).To(Succeed())
 		Expect(get(o, "spec")).To(Equal(fields{
-			"mode": "Enforce", "authority": "NotRequired",
+			"mode": "Enforce", "authority": "NotRequired", "policyChanges": "Free",
 			"approvalTTLSeconds": int64(900), "maxLeaseSeconds": int64(86400), "finishedTTLSeconds": int64(86400),
 			"maxDelegationDepth": int64(3),
 		}))

@@ -103,7 +103,11 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 		return a.printInspection(s, x)
 	}
 	a.noteMissing(x)
-	a.printAction(x)
+	change := ""
+	if object.Status.ReceiptRef == nil {
+		change = changeRow(s.changeText(ctx, object))
+	}
+	a.printAction(x, change)
 	a.printEvents(x.Events)
 	if x.Effect == nil {
 		return nil
@@ -201,10 +205,11 @@ func lastEnd(receipts []v1alpha1.Receipt) *v1alpha1.Receipt {
 	return nil
 }
 
-func (a *app) printAction(x *inspection) {
+func (a *app) printAction(x *inspection, change string) {
 	object := x.Action
 	t := a.fields()
 	actionRows(t, object, "")
+	t.row("Change", change)
 	t.row("State", string(object.Status.State))
 	t.row("Reason", object.Status.Reason)
 	t.row("Message", object.Status.Message)
