@@ -103,6 +103,8 @@ func newMapper() meta.RESTMapper {
 		"Grant":        {"grants", "grant"},
 		"Delegation":   {"delegations", "delegation"},
 		"Revocation":   {"revocations", "revocation"},
+
+		"PolicyProposal": {"policyproposals", "policyproposal"},
 	} {
 		add(ours, meta.RESTScopeNamespace, kind, names[0], names[1])
 	}

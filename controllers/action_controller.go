@@ -163,6 +163,9 @@ func (r *effectReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		Watches(&v1alpha1.Action{}, handler.EnqueueRequestsFromMapFunc(r.effectsOfAction)).
 		Watches(&v1alpha1.Outcome{}, handler.EnqueueRequestsFromMapFunc(r.heldBy), statementsTell).
 		Watches(&v1alpha1.Ledger{}, handler.EnqueueRequestsFromMapFunc(r.unsettled), builder.WithPredicates(ledgerTurns)).
+		// How many people have to say the same, and who is one person, may be otherwise now.
+		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.resolving), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Settings{}, handler.EnqueueRequestsFromMapFunc(r.resolving), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unsettled))).
 		WithOptions(options).
 		Complete(r)
@@ -196,11 +199,20 @@ func (r *effectReconciler) unsettled(ctx context.Context, o client.Object) []rec
 	if namespace == "" {
 		namespace = o.GetName()
 	}
-	requests := r.list(ctx, namespace)
+	return append(r.list(ctx, namespace), r.waiting(ctx, namespace)...)
+}
+
+// resolving are the effects of a namespace whose resolutions wait for their verdict.
+func (r *effectReconciler) resolving(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.waiting(ctx, o.GetNamespace())
+}
+
+func (r *effectReconciler) waiting(ctx context.Context, namespace string) []reconcile.Request {
 	resolutions := &v1alpha1.ResolutionList{}
 	if err := r.client.List(ctx, resolutions, client.InNamespace(namespace)); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot list resolutions")
 	}
+	var requests []reconcile.Request
 	for i := range resolutions.Items {
 		if given, _ := accepted(resolutions.Items[i].Status.Conditions); !given {
 			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: resolutions.Items[i].Spec.EffectRef.Name}})

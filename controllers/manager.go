@@ -243,6 +243,7 @@ func setup(mgr ctrl.Manager, o Options, p *passes, w *worlds, all *broadcast) er
 		(&grantReconciler{client: c, clock: o.Clock}).setup(mgr, one),
 		(&delegationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, all.listen()),
 		(&revocationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, all.listen()),
+		newProposalReconciler(mgr, o.Clock, w, p.identity, o.Crash).setup(mgr, few, all.listen()),
 		(&settingsReconciler{client: c, clock: o.Clock, retained: all.retained}).setup(mgr, one),
 		(&acceptanceReconciler{client: c, reader: reader, clock: o.Clock, worlds: w, changed: all.Tell}).setup(mgr, one),
 	} {

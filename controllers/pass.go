@@ -169,9 +169,7 @@ func (r *pass) fillEffect(ctx context.Context) error {
 	if err := r.client.List(ctx, resolutions, client.InNamespace(r.namespace), client.MatchingFields{byEffectName: r.s.EffectName}); err != nil {
 		return err
 	}
-	for i := range resolutions.Items {
-		r.s.Resolutions = append(r.s.Resolutions, records.Resolution(&resolutions.Items[i]))
-	}
+	r.setResolutions(resolutions)
 	if err := r.fillHolder(ctx); err != nil {
 		return err
 	}
@@ -322,12 +320,26 @@ func (r *pass) read(ctx context.Context, step flow.Read) error {
 		return r.readChain(ctx, step.Identity, step.Floor)
 	case flow.TheKey:
 		return r.readKey(ctx, step.Name)
+	case flow.TheResolutions:
+		list := &v1alpha1.ResolutionList{}
+		if err := r.reader.List(ctx, list, client.InNamespace(r.namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("spec.effectRef.name", step.Name)}); err != nil {
+			return fmt.Errorf("list resolutions: %w", err)
+		}
+		r.setResolutions(list)
+		r.s.ResolutionsListed = true
 	case flow.TheQuoted:
 		return r.readQuoted(ctx, step.Name)
 	default:
 		return fmt.Errorf("unknown object %q", step.Object)
 	}
 	return nil
+}
+
+func (r *pass) setResolutions(list *v1alpha1.ResolutionList) {
+	r.s.Resolutions = make([]flow.Resolution, 0, len(list.Items))
+	for i := range list.Items {
+		r.s.Resolutions = append(r.s.Resolutions, records.Resolution(&list.Items[i]))
+	}
 }
 
 func (r *pass) ofAction() client.MatchingFieldsSelector {
@@ -443,11 +455,12 @@ func (r *pass) readQuoted(ctx context.Context, name string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read quoted receipt: %w", err)
 	}
-	r.s.Quoted = flow.QuotedRead{Read: true, Name: name}
+	quoted := flow.QuotedRead{Name: name}
 	if err == nil {
 		entry := records.Entry(o)
-		r.s.Quoted.Entry = &entry
+		quoted.Entry = &entry
 	}
+	r.s.Quoted = append(r.s.Quoted, quoted)
 	return nil
 }
 
@@ -555,6 +568,16 @@ func (r *pass) writeEffect(ctx context.Context, step flow.WriteEffect) error {
 		defer cancel()
 		ctx = bounded
 	}
+	if step.Why == flow.WhyResolve {
+		// How many people are needed, and who is one of them, is as the last proof has it.
+		proved := r.worlds.proved()
+		if time.Now().After(proved) {
+			return errAgain
+		}
+		bounded, cancel := context.WithDeadline(ctx, proved)
+		defer cancel()
+		ctx = bounded
+	}
 	next := &v1alpha1.Effect{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: step.Name}, Spec: v1alpha1.EffectSpec{Key: step.Key}}
 	if !step.Create {
 		next = r.effect.DeepCopy()
@@ -656,21 +679,29 @@ func (r *pass) settled() time.Time {
 	return time.Time{}
 }
 
-// judge writes the verdict on a resolution.
+// judge writes the verdict on a resolution, or what is missing for one. A verdict stands: whoever saw less does not write over it.
 func (r *pass) judge(ctx context.Context, step flow.Judge) error {
 	o := &v1alpha1.Resolution{}
 	if err := r.reader.Get(ctx, r.named(step.Name), o); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if string(o.UID) == step.UID {
-		records.SetCondition(&o.Status.Conditions, o.Generation, r.s.Now, v1alpha1.AcceptedCondition, step.Accepted, step.Reason, step.Message)
+	known := records.Resolution(o)
+	if known.UID != step.UID {
+		known = flow.Resolution{Judged: true} // another one has its name by now, and that one is gone
+	}
+	if !known.Judged {
+		if step.Open {
+			records.SetOpen(&o.Status.Conditions, o.Generation, r.s.Now, v1alpha1.AcceptedCondition, step.Reason, step.Message)
+		} else {
+			records.SetCondition(&o.Status.Conditions, o.Generation, r.s.Now, v1alpha1.AcceptedCondition, step.Accepted, step.Reason, step.Message)
+		}
 		if err := r.client.Status().Update(ctx, o); err != nil {
 			return fmt.Errorf("judge resolution: %w", err)
 		}
 	}
 	for i := range r.s.Resolutions {
 		if r.s.Resolutions[i].UID == step.UID {
-			r.s.Resolutions[i].Judged = true
+			r.s.Resolutions[i].Judged, r.s.Resolutions[i].Told = known.Judged || !step.Open, step.Message
 		}
 	}
 	return nil

@@ -284,5 +284,5 @@ func (f *firstLook) end(ctx context.Context) {
 // accepted reports whether a statement has a verdict, and which.
 func accepted(conditions []metav1.Condition) (given, yes bool) {
 	c := meta.FindStatusCondition(conditions, v1alpha1.AcceptedCondition)
-	return c != nil, c != nil && c.Status == metav1.ConditionTrue
+	return records.Given(c), c != nil && c.Status == metav1.ConditionTrue
 }

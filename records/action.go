@@ -286,6 +286,11 @@ func SetCondition(conditions *[]metav1.Condition, generation int64, now time.Tim
 	conditionSetter(conditions, generation, now)(kind, value, reason, Clip(message, 1024))
 }
 
+// SetOpen sets a condition of which nobody can say yet whether it holds.
+func SetOpen(conditions *[]metav1.Condition, generation int64, now time.Time, kind, reason, message string) {
+	conditionSetter(conditions, generation, now)(kind, metav1.ConditionUnknown, reason, Clip(message, 1024))
+}
+
 func orElse(s, otherwise string) string {
 	if s == "" {
 		return otherwise

@@ -20,6 +20,7 @@ func Effect(o *v1alpha1.Effect) *effect.Record {
 	r.Status = &effect.Status{
 		State: effect.State(s.State), Attempt: s.Attempt, StartedAttempts: s.StartedAttempts, ActionType: s.ActionType,
 		Nonce: s.Nonce, Token: s.Token, Cause: effect.Cause(s.Cause), Transition: s.LastTransitionTime.Time,
+		ResolutionsRequired: int(s.ResolutionsRequired),
 	}
 	if h := s.Holder; h != nil {
 		r.Status.Holder = &effect.Holder{Name: h.Name, UID: string(h.UID), Agent: h.Agent, User: h.User}
@@ -35,12 +36,15 @@ func Effect(o *v1alpha1.Effect) *effect.Record {
 	}
 	if x := s.Resolution; x != nil {
 		r.Status.Resolution = &effect.Resolution{Name: x.Name, UID: string(x.UID), Resolver: x.Resolver, State: effect.State(s.State), QuotedSeq: x.QuotedSeq, QuotedHash: x.QuotedHash, Reason: x.Reason, Evidence: x.Evidence}
+		for _, y := range x.Resolvers {
+			r.Status.Resolution.Agreed = append(r.Status.Resolution.Agreed, effect.Agreement{Name: y.Name, UID: string(y.UID), Resolver: y.Resolver, QuotedSeq: y.QuotedSeq, QuotedHash: y.QuotedHash, Reason: y.Reason, Evidence: y.Evidence})
+		}
 	}
 	if s.Loss != nil {
 		r.Status.Loss = &effect.Loss{Ordinal: s.Loss.Ordinal, Seq: s.Loss.Seq}
 	}
 	for _, l := range s.History {
-		r.Status.History = append(r.Status.History, effect.Line{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution})
+		r.Status.History = append(r.Status.History, effect.Line{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution, Agreed: l.Resolutions})
 	}
 	return r
 }
@@ -50,6 +54,7 @@ func EffectStatus(s effect.Status) *v1alpha1.EffectStatus {
 	n := &v1alpha1.EffectStatus{
 		State: v1alpha1.EffectState(s.State), Attempt: s.Attempt, StartedAttempts: s.StartedAttempts, ActionType: s.ActionType,
 		Nonce: s.Nonce, Token: s.Token, Cause: v1alpha1.EffectCause(s.Cause), LastTransitionTime: metav1.NewTime(s.Transition),
+		ResolutionsRequired: int64(s.ResolutionsRequired),
 	}
 	if h := s.Holder; h != nil {
 		n.Holder = &v1alpha1.EffectHolder{Name: h.Name, UID: types.UID(h.UID), Agent: h.Agent, User: h.User}
@@ -65,12 +70,15 @@ func EffectStatus(s effect.Status) *v1alpha1.EffectStatus {
 	}
 	if x := s.Resolution; x != nil {
 		n.Resolution = &v1alpha1.EffectResolution{Name: x.Name, UID: types.UID(x.UID), Resolver: x.Resolver, QuotedSeq: x.QuotedSeq, QuotedHash: x.QuotedHash, Reason: x.Reason, Evidence: x.Evidence}
+		for _, y := range x.Agreed {
+			n.Resolution.Resolvers = append(n.Resolution.Resolvers, v1alpha1.EffectResolver{Name: y.Name, UID: types.UID(y.UID), Resolver: y.Resolver, QuotedSeq: y.QuotedSeq, QuotedHash: y.QuotedHash, Reason: y.Reason, Evidence: y.Evidence})
+		}
 	}
 	if s.Loss != nil {
 		n.Loss = &v1alpha1.EffectLoss{Ordinal: s.Loss.Ordinal, Seq: s.Loss.Seq}
 	}
 	for _, l := range s.History {
-		n.History = append(n.History, v1alpha1.EffectHistory{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution})
+		n.History = append(n.History, v1alpha1.EffectHistory{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution, Resolutions: l.Agreed})
 	}
 	return n
 }

@@ -52,10 +52,17 @@ func Resolution(o *v1alpha1.Resolution) flow.Resolution {
 		Name: o.Name, UID: string(o.UID), EffectUID: string(o.Spec.EffectRef.UID), Attempt: o.Spec.Attempt, ActionType: o.Spec.ActionType,
 		State: effect.Failed, QuotedName: o.Spec.ReceiptRef.Name, QuotedHash: o.Spec.ReceiptRef.Hash,
 		Resolver: o.Spec.Resolver, Reason: o.Spec.Reason, Evidence: o.Spec.Evidence, Created: o.CreationTimestamp.Time,
-		Judged: meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition) != nil,
+	}
+	if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition); c != nil {
+		if r.Judged = Given(c); !r.Judged {
+			r.Told = c.Message
+		}
 	}
 	if o.Spec.Result == v1alpha1.ResolutionCommitted {
 		r.State = effect.Committed
 	}
 	return r
 }
+
+// Given reports whether a condition Accepted is a verdict. Unknown is none: it says what is missing for one.
+func Given(c *metav1.Condition) bool { return c != nil && c.Status != metav1.ConditionUnknown }

@@ -127,6 +127,13 @@ type ActionEntry struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	MaxAttempts *int64 `json:"maxAttempts,omitempty"`
+	// resolutionsRequired is how many different people must say the same of an effect that nobody knows of before it is
+	// settled. It is pinned with each attempt. Default 1.
+	// +optional
+	// +nullable
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10
+	ResolutionsRequired *int64 `json:"resolutionsRequired,omitempty"`
 }
 
 // PolicyDecision is allow, approve or deny.

@@ -16,7 +16,8 @@ const (
 
 // Condition types. Every condition of a kind is always present once its status is written.
 const (
-	// AcceptedCondition, on every statement but the Action: True if it counts, False with a reason if it does not.
+	// AcceptedCondition, on every statement but the Action: True if it counts, False with a reason if it does not. Unknown, of a
+	// Resolution alone, if others have to say the same first.
 	AcceptedCondition = "Accepted"
 	// DecidedCondition, on an Action: whether policy, and the people it asks, have decided.
 	DecidedCondition = "Decided"
@@ -59,6 +60,15 @@ const (
 	ReasonEvidenceMissing      = "EvidenceMissing"
 	ReasonWithdrawn            = "Withdrawn"
 	ReasonLedgerNotHeld        = "LedgerNotHeld"
+	ReasonDuplicateResolver    = "DuplicateResolver"
+	ReasonSuperseded           = "Superseded"
+	ReasonOutvoted             = "Outvoted"
+)
+
+// Reasons for which the Accepted condition of a Resolution is Unknown: it has no verdict yet, and its message says what is missing.
+const (
+	ReasonMorePeopleRequired = "MorePeopleRequired"
+	ReasonPolicyInvalid      = "PolicyInvalid"
 )
 
 // ObjectReference names one object of a known kind by name and uid. A name can be used again; a uid cannot.

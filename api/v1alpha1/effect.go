@@ -85,11 +85,12 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.state != 'Ambiguous' || has(self.cause)",message="an Ambiguous effect has a cause"
 // +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state in ['Ambiguous','Committed','Failed']",message="only an effect that is or was Ambiguous has a cause"
 // +kubebuilder:validation:XValidation:rule="!has(self.resolution) || self.state in ['Committed','Failed']",message="only a settled effect has a resolution"
-// +kubebuilder:validation:XValidation:rule="self.state != oldSelf.state || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.nonce) == has(oldSelf.nonce) && (!has(self.nonce) || self.nonce == oldSelf.nonce) && has(self.leaseExpirationTime) == has(oldSelf.leaseExpirationTime) && (!has(self.leaseExpirationTime) || self.leaseExpirationTime == oldSelf.leaseExpirationTime) && has(self.resolution) == has(oldSelf.resolution) && (!has(self.resolution) || self.resolution == oldSelf.resolution) && has(self.loss) == has(oldSelf.loss) && (!has(self.loss) || self.loss == oldSelf.loss))",message="attempt, holder, token, nonce, lease and resolution change only with the state"
+// +kubebuilder:validation:XValidation:rule="self.state != oldSelf.state || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.nonce) == has(oldSelf.nonce) && (!has(self.nonce) || self.nonce == oldSelf.nonce) && has(self.leaseExpirationTime) == has(oldSelf.leaseExpirationTime) && (!has(self.leaseExpirationTime) || self.leaseExpirationTime == oldSelf.leaseExpirationTime) && has(self.resolution) == has(oldSelf.resolution) && (!has(self.resolution) || self.resolution == oldSelf.resolution) && has(self.loss) == has(oldSelf.loss) && (!has(self.loss) || self.loss == oldSelf.loss) && has(self.resolutionsRequired) == has(oldSelf.resolutionsRequired) && (!has(self.resolutionsRequired) || self.resolutionsRequired == oldSelf.resolutionsRequired))",message="attempt, holder, token, nonce, lease, resolution and resolutionsRequired change only with the state"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Failed' || self.state == 'Failed' || (self.attempt == oldSelf.attempt + 1 && has(self.holder) && has(self.token) && (!has(oldSelf.holder) || self.holder.uid != oldSelf.holder.uid) && !has(self.resolution) && !has(self.cause) && !has(self.lateOutcomeRef))",message="a new attempt has the next number, another holder, and nothing of the last one"
-// +kubebuilder:validation:XValidation:rule="oldSelf.state == 'Failed' || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token))",message="an attempt keeps its number, holder and token"
+// +kubebuilder:validation:XValidation:rule="oldSelf.state == 'Failed' || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.resolutionsRequired) == has(oldSelf.resolutionsRequired) && (!has(self.resolutionsRequired) || self.resolutionsRequired == oldSelf.resolutionsRequired))",message="an attempt keeps its number, holder, token and resolutionsRequired"
 // +kubebuilder:validation:XValidation:rule="!(oldSelf.state == 'Ambiguous' && self.state in ['Committed','Failed']) || has(self.resolution)",message="an Ambiguous effect moves on only by a Resolution"
 // +kubebuilder:validation:XValidation:rule="!(oldSelf.state in ['Reserved','Executing']) || !has(self.resolution)",message="only an Ambiguous effect is resolved"
+// +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Ambiguous' || !has(self.resolution) || !has(self.resolutionsRequired) || self.resolutionsRequired < 2 || (has(self.resolution.resolvers) && size(self.resolution.resolvers) >= self.resolutionsRequired)",message="as many people as the attempt asked for have to say the same"
 type EffectStatus struct {
 	// state is the one word.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf || (oldSelf == 'Failed' && self in ['Reserved','Executing']) || (oldSelf == 'Reserved' && self in ['Executing','Failed']) || (oldSelf == 'Executing' && self in ['Committed','Failed','Ambiguous']) || (oldSelf == 'Ambiguous' && self in ['Committed','Failed'])",message="no such transition of an Effect"
@@ -138,6 +139,12 @@ type EffectStatus struct {
 	// loss: this record stands for one whose status, or which itself, was lost.
 	// +optional
 	Loss *EffectLoss `json:"loss,omitempty"`
+	// resolutionsRequired is how many different people had to say the same of this attempt if nobody knew how it ended, when it
+	// was reserved, or when the record was found lost. A policy that asks for more by then counts; one that asks for less does not.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10
+	ResolutionsRequired int64 `json:"resolutionsRequired,omitempty"`
 	// history of earlier and present attempts, the newest last, at most 16.
 	// +optional
 	// +listType=atomic
@@ -173,7 +180,9 @@ type LateOutcome struct {
 	Result OutcomeResult `json:"result"`
 }
 
-// EffectResolution is the Resolution that settled an Ambiguous attempt.
+// EffectResolution is the Resolution that settled an Ambiguous attempt: the last that was needed for it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.resolvers) || self.resolvers.all(a, self.resolvers.exists_one(b, a.resolver == b.resolver))",message="nobody is counted twice"
 type EffectResolution struct {
 	// name of the Resolution.
 	// +kubebuilder:validation:MaxLength=253
@@ -186,6 +195,41 @@ type EffectResolution struct {
 	// +kubebuilder:validation:MaxLength=512
 	Resolver string `json:"resolver"`
 	// quotedSeq is the seq of the receipt the Resolution quotes: its own receipt comes later.
+	// +optional
+	QuotedSeq int64 `json:"quotedSeq,omitempty"`
+	// quotedHash is the hash of that receipt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	QuotedHash string `json:"quotedHash,omitempty"`
+	// reason the resolver gave.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason,omitempty"`
+	// evidence the resolver gave.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Evidence string `json:"evidence,omitempty"`
+	// resolvers are all people whose Resolutions were needed, in the order in which they said the same, where one was not enough.
+	// The last of them is this one.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Resolvers []EffectResolver `json:"resolvers,omitempty"`
+}
+
+// EffectResolver is one of several people who settled an Ambiguous attempt together, and what they said.
+type EffectResolver struct {
+	// name of the Resolution.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the Resolution.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	UID types.UID `json:"uid"`
+	// resolver who made it.
+	// +kubebuilder:validation:MaxLength=512
+	Resolver string `json:"resolver"`
+	// quotedSeq is the seq of the receipt the Resolution quotes.
 	// +optional
 	QuotedSeq int64 `json:"quotedSeq,omitempty"`
 	// quotedHash is the hash of that receipt.
@@ -233,6 +277,12 @@ type EffectHistory struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Resolution string `json:"resolution,omitempty"`
+	// resolutions that settled it together, where one was not enough.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=253
+	Resolutions []string `json:"resolutions,omitempty"`
 }
 
 // EffectList is a list of Effect.

@@ -2,8 +2,8 @@
 //
 // The API has one idea. Whatever a person or an agent says is an immutable object that they CREATE, a statement: Action,
 // Approval, Claim, Outcome, Resolution, LedgerAcceptance. Whatever the operator concludes is written by the operator alone:
-// Effect, Receipt, Ledger, and every status. What a team configures, ActionPolicy and Settings, lives in Git and is never
-// written by the operator, except for its status.
+// Effect, Receipt, Ledger, and every status. What a team configures, ActionPolicy, Grant, PolicyProposal and Settings, lives in
+// Git. Of it the operator writes the status, and of ActionPolicy and Grant what people approved by a PolicyProposal.
 //
 // +kubebuilder:object:generate=true
 // +groupName=ctrlrun.dev
@@ -23,6 +23,7 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&ActionPolicy{}, &ActionPolicyList{},
 		&Settings{}, &SettingsList{},
 		&Grant{}, &GrantList{},
+		&PolicyProposal{}, &PolicyProposalList{},
 		&Delegation{}, &DelegationList{},
 		&Revocation{}, &RevocationList{},
 		&Action{}, &ActionList{},

@@ -8,6 +8,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=resolutions
+// +kubebuilder:selectablefield:JSONPath=`.spec.effectRef.name`
 // +kubebuilder:validation:XValidation:rule="self.spec.result != 'NotExecuted' || has(self.spec.evidence)",message="NotExecuted frees the key for another attempt: it needs evidence, such as a link to the provider's record"
 // +kubebuilder:printcolumn:name="Effect",type=string,JSONPath=`.spec.effectRef.name`
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.spec.attempt`

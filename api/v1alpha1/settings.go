@@ -53,6 +53,18 @@ const (
 	AuthorityRequired AuthorityMode = "Required"
 )
 
+// PolicyChanges is who may change the ActionPolicies and Grants of a namespace.
+// +kubebuilder:validation:Enum=Free;Proposed
+type PolicyChanges string
+
+const (
+	// PolicyChangesFree lets whoever RBAC lets write them change them.
+	PolicyChangesFree PolicyChanges = "Free"
+	// PolicyChangesProposed refuses every change by somebody without the verb govern. Everybody else makes a PolicyProposal,
+	// which people approve.
+	PolicyChangesProposed PolicyChanges = "Proposed"
+)
+
 // Defaults of Settings.
 const (
 	DefaultApprovalTTLSeconds = 900
@@ -76,6 +88,12 @@ type SettingsSpec struct {
 	// +nullable
 	// +kubebuilder:default=NotRequired
 	Authority *AuthorityMode `json:"authority,omitempty"`
+	// policyChanges: Free lets whoever may write ActionPolicies and Grants change them; Proposed asks for the verb govern on them
+	// as well, and everybody else makes a PolicyProposal that people approve. To go back to Free takes the verb govern.
+	// +optional
+	// +nullable
+	// +kubebuilder:default=Free
+	PolicyChanges *PolicyChanges `json:"policyChanges,omitempty"`
 	// approvalTTLSeconds bounds how long an approval request may be answered, and then how long the approved action may wait
 	// to be claimed, unless the action's policy says otherwise.
 	// +optional

@@ -43,6 +43,7 @@ func reasons() []decision.Reason {
 		decision.PlainDecision, decision.NoMatchingRule, decision.UnknownAction, decision.PolicyConflict, decision.PolicyInvalid,
 		decision.EffectKeyError, decision.ResourceError, decision.UnrepresentableArgument, decision.ArgumentsTooLarge,
 		decision.LeaseTooLong, decision.ExecutorNeedsEffect, decision.ApprovalDenied, decision.PrincipalExpired,
+		decision.PolicyChangeUnapproved,
 		decision.PolicyDenied, decision.ApprovalRequired,
 		decision.AuthorityGrant, decision.AuthorityUnreadable, decision.AuthorityEscalation, decision.AuthorityRevoked,
 		decision.AuthorityExpired, decision.AuthorityConstraint, decision.NoAuthority,

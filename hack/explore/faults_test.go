@@ -40,6 +40,7 @@ const (
 	observed      = "what is observed is marked at its admission, and ends so"
 	others        = "no action settles another's record"
 	verdicts      = "a valid resolution is not refused, an invalid one does not count"
+	agrees        = "kernel/flow/agreement.go"
 )
 
 // without is a condition that is not asked: IF stands for whether the fault is switched on.
@@ -198,11 +199,22 @@ func faults() []fault {
 		{name: "a lost record has no receipt of its own", edits: []edit{{file: effects, old: "if record.Status.Loss != nil && record.Status.Cause == effect.StatusMissing {", new: "if record.Status.Loss != nil && record.Status.Cause == effect.StatusMissing && !IF {"}}, pkg: "kernel/flow", test: "TestLostRecord"},
 
 		// Resolutions.
-		{name: "a resolution counts whatever it quotes", edits: []edit{without(effects, "s.Quoted.Entry.Hash != r.QuotedHash")}, scenario: "resolve", broken: []string{verdicts}},
+		{name: "a resolution counts whatever it quotes", edits: []edit{without(effects, "entry.Hash != r.QuotedHash")}, scenario: "resolve", broken: []string{verdicts}},
 		{name: "who executed may resolve", edits: []edit{without(effects, "s.World.People.Same(r.Resolver, status.Holder.Agent)")}, pkg: "kernel/flow", test: "TestResolutions"},
 		{name: "not executed needs no evidence", edits: []edit{without(effects, "r.State == effect.Failed && r.Evidence == \"\"")}, pkg: "kernel/flow", test: "TestResolutions"},
 		{name: "a resolution counts that was made without admission", edits: []edit{without(effects, "!r.Created.After(s.World.AdmissionSince)")}, pkg: "kernel/flow", test: "TestResolutions"},
 		{name: "a resolution is refused on what a cache says", edits: []edit{{file: effects, old: "	if s.Effect.Presence != Fresh {\n		return Read{Object: TheEffect, Name: s.Effect.Name}", new: "	if s.Effect.Presence != Fresh && !IF {\n		return Read{Object: TheEffect, Name: s.Effect.Name}"}}, scenario: "resolve", broken: []string{verdicts}},
+		{name: "one resolution is enough", edits: []edit{{file: agrees, old: "n, known = resolutionsOf(w, status.ActionType)\n", new: "n, known = resolutionsOf(w, status.ActionType)\n	if IF {\n		return 1, true\n	}\n"}}, scenario: "resolvers", broken: []string{"I5"}},
+		{name: "one person resolves twice", edits: []edit{{file: agrees, old: "case before.State == one.State:", new: "case IF && before.State == one.State:\n		case before.State == one.State:"}}, scenario: "resolvers", broken: []string{"I5"}},
+		{name: "two names of one person resolve as two people", edits: []edit{{file: agrees, old: "person := people.Person(one.Resolver)", new: "person := map[bool]string{false: people.Person(one.Resolver), true: one.Resolver}[IF]"}}, scenario: "resolvers", broken: []string{"I5"}},
+		{name: "people agree who say different things", edits: []edit{{file: agrees, old: "if said[one.State] = append(said[one.State], one); len(said[one.State]) == required {\n			return said[one.State]", new: "at := map[bool]effect.State{false: one.State}[IF]\n		if said[at] = append(said[at], one); len(said[at]) == required {\n			return said[at]"}}, scenario: "disputed", broken: []string{"I5"}},
+		{name: "a policy that asks fewer people makes it easier", edits: []edit{{file: agrees, old: "max(n, status.ResolutionsRequired)", new: "max(n, map[bool]int{false: status.ResolutionsRequired}[IF])"}}, scenario: "disputed", broken: []string{"I5"}},
+		{name: "a policy that asks more people is not heard", edits: []edit{{file: agrees, old: "(n int, known bool) {\n	n, known = ", new: "(n int, known bool) {\n	if IF {\n		return max(1, status.ResolutionsRequired), true\n	}\n	n, known = "}}, scenario: "more resolvers", broken: []string{"I5"}},
+		{name: "an attempt does not say how many people have to resolve it", edits: []edit{{file: reserves, old: "ResolutionsRequired: p.evaluation.Entry.Resolutions(),", new: "ResolutionsRequired: map[bool]int{false: p.evaluation.Entry.Resolutions()}[IF],"}}, scenario: "disputed", broken: []string{"I5"}},
+		{name: "what was taken back counts", edits: []edit{{file: agrees, old: "		default:\n			return refuse(s, before", new: "		case IF:\n		default:\n			return refuse(s, before"}}, scenario: "disputed", broken: []string{"I5"}},
+		{name: "resolutions are counted in a stale cache", edits: []edit{{file: agrees, old: "if required > 1 && !s.ResolutionsListed {", new: "if required > 1 && !s.ResolutionsListed && !IF {"}}, scenario: "disputed", broken: []string{"I5"}},
+		{name: "resolutions are counted by a stale policy", edits: []edit{{file: agrees, old: "case held(s, decision.CachesStale):", new: "case held(s, decision.CachesStale) && !IF:"}}, pkg: "kernel/flow", test: "TestAgreement"},
+		{name: "a lost record asks for one person", edits: []edit{{file: effects, old: "required, known := resolutionsOf(s.World, kind)\n", new: "required, known := resolutionsOf(s.World, kind)\n	if IF {\n		required = 1\n	}\n"}}, pkg: "kernel/flow", test: "TestALostRecordAsksAsThePoliciesDo"},
 
 		// What the operator executes itself, and what is kept.
 		{name: "an executor begins without a nonce", edits: []edit{{file: records, old: "case nonce == \"\":", new: "case nonce == \"\" && !IF:"}}, pkg: "kernel/effect", test: "TestRefusals"},

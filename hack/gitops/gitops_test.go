@@ -31,16 +31,23 @@ var recorded = map[string]struct {
 	argo string
 	says string
 }{
-	"actionpolicy-created.yaml":  {status.InProgressStatus, "Progressing", "has not judged this generation"},
-	"actionpolicy-inforce.yaml":  {status.CurrentStatus, "Healthy", "Generation 1 is in force."},
-	"actionpolicy-warned.yaml":   {status.CurrentStatus, "Healthy", "Warnings: 1."},
-	"actionpolicy-edited.yaml":   {status.InProgressStatus, "Progressing", "has not judged this generation"},
-	"actionpolicy-invalid.yaml":  {status.FailedStatus, "Degraded", "PolicyInvalid: "},
-	"actionpolicy-conflict.yaml": {status.FailedStatus, "Degraded", "PolicyConflict: "},
-	"actionpolicy-mended.yaml":   {status.CurrentStatus, "Healthy", "is in force."},
-	"settings-created.yaml":      {status.InProgressStatus, "Progressing", "has not judged this generation"},
-	"settings-inforce.yaml":      {status.CurrentStatus, "Healthy", "Generation 1 is in force."},
-	"settings-edited.yaml":       {status.InProgressStatus, "Progressing", "has not judged this generation"},
+	"actionpolicy-created.yaml":    {status.InProgressStatus, "Progressing", "has not judged this generation"},
+	"actionpolicy-inforce.yaml":    {status.CurrentStatus, "Healthy", "Generation 1 is in force."},
+	"actionpolicy-warned.yaml":     {status.CurrentStatus, "Healthy", "Warnings: 1."},
+	"actionpolicy-edited.yaml":     {status.InProgressStatus, "Progressing", "has not judged this generation"},
+	"actionpolicy-invalid.yaml":    {status.FailedStatus, "Degraded", "PolicyInvalid: "},
+	"actionpolicy-conflict.yaml":   {status.FailedStatus, "Degraded", "PolicyConflict: "},
+	"actionpolicy-mended.yaml":     {status.CurrentStatus, "Healthy", "is in force."},
+	"policyproposal-created.yaml":  {status.InProgressStatus, "Progressing", "has not judged this generation"},
+	"policyproposal-asking.yaml":   {status.InProgressStatus, "Progressing", "kubectl ctrlrun approve"},
+	"policyproposal-applied.yaml":  {status.CurrentStatus, "Healthy", "It was approved and applied. Receipt"},
+	"policyproposal-edited.yaml":   {status.InProgressStatus, "Progressing", "has not judged this generation"},
+	"policyproposal-denied.yaml":   {status.FailedStatus, "Degraded", "ApprovalDenied: "},
+	"policyproposal-invalid.yaml":  {status.FailedStatus, "Degraded", "ContentInvalid: "},
+	"policyproposal-replaced.yaml": {status.FailedStatus, "Degraded", "TargetReplaced: "},
+	"settings-created.yaml":        {status.InProgressStatus, "Progressing", "has not judged this generation"},
+	"settings-inforce.yaml":        {status.CurrentStatus, "Healthy", "Generation 1 is in force."},
+	"settings-edited.yaml":         {status.InProgressStatus, "Progressing", "has not judged this generation"},
 }
 
 func TestEveryRecordedObjectIsJudged(t *testing.T) {
@@ -69,7 +76,7 @@ func TestFlux(t *testing.T) {
 			if got.Status != want.flux {
 				t.Errorf("Flux takes it for %s (%s), want %s", got.Status, got.Message, want.flux)
 			}
-			if _, reason, ok := strings.Cut(got.Message, "("); got.Status == status.FailedStatus && (!ok || !strings.HasPrefix(reason, "policy_")) {
+			if _, reason, ok := strings.Cut(got.Message, "("); o.GetKind() == "ActionPolicy" && got.Status == status.FailedStatus && (!ok || !strings.HasPrefix(reason, "policy_")) {
 				t.Errorf("Flux does not say why the actions are denied: %q", got.Message)
 			}
 		})
@@ -112,8 +119,10 @@ func TestArgoCDOnPartialObjects(t *testing.T) {
 
 // One text for all kinds: whoever corrects one corrects the others.
 func TestOneHealthCheckForAllKinds(t *testing.T) {
-	if script(t, "ActionPolicy") != script(t, "Settings") {
-		t.Error("the health checks differ")
+	for _, kind := range []string{"Settings", "PolicyProposal"} {
+		if script(t, "ActionPolicy") != script(t, kind) {
+			t.Errorf("the health check of %s differs", kind)
+		}
 	}
 }
 

@@ -64,6 +64,8 @@ const (
 	PolicyDenied     Reason = "policy_denied"
 	ApprovalRequired Reason = "approval_required"
 	PrincipalExpired Reason = "principal_expired"
+	// PolicyChangeUnapproved: nobody would be asked about a change of policies, so it is not applied.
+	PolicyChangeUnapproved Reason = "policy_change_unapproved"
 )
 
 // Reasons of an authority decision. AuthorityGrant is the one that lets pass; it stands in the timeline, and never is why an

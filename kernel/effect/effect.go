@@ -14,6 +14,7 @@ package effect
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -61,7 +62,7 @@ type Holder struct{ Name, UID, Agent, User string }
 // Late is a report that came after its lease had been declared lapsed.
 type Late struct{ Name, Result string }
 
-// Resolution is the person's statement that settled an ambiguous attempt.
+// Resolution is the person's statement that settled an ambiguous attempt: the last that was needed for it.
 type Resolution struct {
 	Name, UID, Resolver string
 	// State it says the effect has: Committed, or Failed for not executed.
@@ -70,6 +71,34 @@ type Resolution struct {
 	QuotedSeq        int64
 	QuotedHash       string
 	Reason, Evidence string
+	// Agreed are the statements of all people that were needed, in the order in which they were made, where one was not enough.
+	// The last of them is this one.
+	Agreed []Agreement
+}
+
+// Agreement is one of several statements that settled an attempt together.
+type Agreement struct {
+	Name, UID, Resolver string
+	QuotedSeq           int64
+	QuotedHash          string
+	Reason, Evidence    string
+}
+
+// By are the names of all people whose statements settled the attempt.
+func (r Resolution) By() []string {
+	if len(r.Agreed) == 0 {
+		return []string{r.Resolver}
+	}
+	var names []string
+	for _, a := range r.Agreed {
+		names = append(names, a.Resolver)
+	}
+	return names
+}
+
+// Counts reports whether the statement of that uid is one of those that settled the attempt.
+func (r Resolution) Counts(uid string) bool {
+	return r.UID == uid || slices.ContainsFunc(r.Agreed, func(a Agreement) bool { return a.UID == uid })
 }
 
 // Loss says which loss of the record this state stands for.
@@ -88,6 +117,8 @@ type Line struct {
 	Approvals []string
 	// Resolution is the name of the one that settled it, if one did.
 	Resolution string
+	// Agreed are the names of all that settled it, where one was not enough.
+	Agreed []string
 }
 
 // Status is the record of an effect.
@@ -106,7 +137,10 @@ type Status struct {
 	Late            *Late
 	Resolution      *Resolution
 	Loss            *Loss
-	History         []Line
+	// ResolutionsRequired is how many people had to say the same when the attempt was reserved, or its record was found lost;
+	// 0: it was not said.
+	ResolutionsRequired int
+	History             []Line
 }
 
 // Record is an effect as it is stored. A record without Status lost it: nobody may act on it before it is Ambiguous.
@@ -129,7 +163,9 @@ type Take struct {
 	Began bool
 	Token string
 	Lease time.Time
-	Now   time.Time
+	// ResolutionsRequired is how many people have to say the same, should nobody know how it ended.
+	ResolutionsRequired int
+	Now                 time.Time
 }
 
 // First is the record of the first attempt.
@@ -157,6 +193,7 @@ func (s Status) take(t Take) Status {
 	}
 	holder := t.Holder
 	s.Holder, s.ActionType, s.Token, s.Lease, s.Transition = &holder, t.ActionType, t.Token, t.Lease, t.Now
+	s.ResolutionsRequired = t.ResolutionsRequired
 	return s
 }
 
@@ -222,13 +259,18 @@ func (s Status) Resolve(r Resolution, now time.Time) (Status, error) {
 	s.State = r.State
 	s.Resolution, s.Transition = &r, now
 	s = s.line(result, nil)
-	s.History[len(s.History)-1].Resolution = r.Name
+	line := &s.History[len(s.History)-1]
+	line.Resolution = r.Name
+	for _, a := range r.Agreed {
+		line.Agreed = append(line.Agreed, a.Name)
+	}
 	return s, nil
 }
 
 // Lost is the record that stands for one whose status, or itself, was lost. Nothing is known but that it may have happened.
-func Lost(attempt int64, holder *Holder, actionType, token string, started int64, loss Loss, now time.Time) Status {
-	s := Status{State: Ambiguous, Attempt: attempt, StartedAttempts: started, Holder: holder, ActionType: actionType, Token: token, Cause: StatusMissing, Loss: &loss, Transition: now}
+// Resolutions is how many people have to say the same, 0 if nobody can say how many.
+func Lost(attempt int64, holder *Holder, actionType, token string, started int64, loss Loss, resolutions int, now time.Time) Status {
+	s := Status{State: Ambiguous, Attempt: attempt, StartedAttempts: started, Holder: holder, ActionType: actionType, Token: token, Cause: StatusMissing, Loss: &loss, ResolutionsRequired: resolutions, Transition: now}
 	return s.line(BecameAmbiguous, nil)
 }
 

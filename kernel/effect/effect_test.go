@@ -228,7 +228,7 @@ func TestHistory(t *testing.T) {
 func TestLostRecord(t *testing.T) {
 	for name, holder := range map[string]*effect.Holder{"with a holder": {Name: "a1", UID: "u"}, "without": nil} {
 		t.Run(name, func(t *testing.T) {
-			s := effect.Lost(3, holder, "stripe.refund", "token", 2, effect.Loss{Ordinal: 4, Seq: 7}, noon)
+			s := effect.Lost(3, holder, "stripe.refund", "token", 2, effect.Loss{Ordinal: 4, Seq: 7}, 2, noon)
 			if s.State != effect.Ambiguous || s.Cause != effect.StatusMissing || s.Attempt != 3 || s.StartedAttempts != 2 || s.Loss.Ordinal != 4 || s.Loss.Seq != 7 || s.Token != "token" || (s.Holder == nil) != (holder == nil) {
 				t.Errorf("the lost record is %+v", s)
 			}

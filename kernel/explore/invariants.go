@@ -464,6 +464,9 @@ func (x *explorer) wroteEffect(s *state, p *pass, old, next *effect.Record, why 
 	if why == flow.WhySettle && old != nil && old.Status != nil && n.Attempt == old.Status.Attempt && (old.Status.Holder == nil || int(p.subject) != placeOf(old.Status.Holder.UID)) {
 		x.fail(invariantOthers, "a pass over a%d settles attempt %d of %s, which %s holds", p.subject, old.Status.Attempt, old.Key, old.Status.HolderName())
 	}
+	if why == flow.WhyReserve && !slices.ContainsFunc(x.policies, func(rule Policy) bool { return max(1, rule.Resolutions) == n.ResolutionsRequired }) {
+		x.fail(invariantAmbiguous, "%s: attempt %d says that %d people have to say the same, and no policy does", why, n.Attempt, n.ResolutionsRequired)
+	}
 	if old == nil {
 		if n.State != effect.Reserved && n.State != effect.Executing && n.Cause != effect.StatusMissing || n.Attempt != 1 && n.Cause != effect.StatusMissing {
 			x.fail(invariantAPI, "a record is created %s, attempt %d", n.State, n.Attempt)
@@ -490,18 +493,32 @@ func (x *explorer) wroteEffect(s *state, p *pass, old, next *effect.Record, why 
 		}
 	}
 	if n.Attempt == o.Attempt && o.State == effect.Ambiguous && n.State != effect.Ambiguous {
-		x.left(s, next)
+		x.left(s, p, next)
+	}
+	switch {
+	case why == flow.WhyRenew && !slices.ContainsFunc(x.policies, func(rule Policy) bool { return max(1, rule.Resolutions) == n.ResolutionsRequired }):
+		x.fail(invariantAmbiguous, "%s: attempt %d says that %d people have to say the same, and no policy does", why, n.Attempt, n.ResolutionsRequired)
+	case n.Attempt == o.Attempt && n.ResolutionsRequired != o.ResolutionsRequired:
+		x.fail(invariantAPI, "%s: attempt %d asked for %d people, and asks for %d", why, n.Attempt, o.ResolutionsRequired, n.ResolutionsRequired)
 	}
 	if n.State != o.State && !slices.Contains(edges[o.State], n.State) || n.Attempt == o.Attempt && (n.Holder == nil) != (o.Holder == nil) {
 		x.fail(invariantAPI, "%s: %s becomes %s", why, o.State, n.State)
 	}
 }
 
-// left is I5 for a record that is no longer Ambiguous.
-func (x *explorer) left(s *state, next *effect.Record) {
+// left is I5 for a record that is no longer Ambiguous: as many different people as its attempt asked for, and as the policy of
+// the pass asks for, have said so. Where that is more than one, none of them had taken it back; one alone settles it with their
+// first word.
+func (x *explorer) left(s *state, p *pass, next *effect.Record) {
 	n := next.Status
+	if n.Resolution == nil {
+		x.fail(invariantAmbiguous, "attempt %d of %s becomes %s by nobody", n.Attempt, next.Key, n.State)
+		return
+	}
+	need := max(1, n.ResolutionsRequired, x.policies[p.rules].Resolutions)
+	people := map[string]bool{}
 	for k, id := range s.resolutions {
-		if id <= 0 || n.Resolution == nil || x.resolutions.get(id).UID != n.Resolution.UID {
+		if id <= 0 || !n.Resolution.Counts(x.resolutions.get(id).UID) {
 			continue
 		}
 		r := x.resolutions.get(id)
@@ -510,19 +527,47 @@ func (x *explorer) left(s *state, next *effect.Record) {
 			x.fail(invariantVerdict, "%s counts, and is wrong in its %s", r.Name, x.Resolutions[k].Wrong)
 		case r.Attempt != n.Attempt || r.State != n.State || r.EffectUID != next.UID:
 			x.fail(invariantAmbiguous, "%s says attempt %d is %s; attempt %d becomes %s", r.Name, r.Attempt, r.State, n.Attempt, n.State)
+		case p.takenBack[k] && need > 1:
+			x.fail(invariantAmbiguous, "%s counts, and %s had taken it back before the pass that counts it", r.Name, r.Resolver)
 		}
-		return
+		people[x.person(r.Resolver)] = true
 	}
-	x.fail(invariantAmbiguous, "attempt %d of %s becomes %s by nobody", n.Attempt, next.Key, n.State)
+	if len(people) < need {
+		x.fail(invariantAmbiguous, "%d people said that attempt %d of %s is %s, %d have to", len(people), n.Attempt, next.Key, n.State, need)
+	}
+}
+
+// word reports whether b is a later word of whoever said a.
+func (x *explorer) word(a, b *flow.Resolution) bool {
+	if a.UID == b.UID || a.Attempt != b.Attempt || a.EffectUID != b.EffectUID || x.person(a.Resolver) != x.person(b.Resolver) {
+		return false
+	}
+	return b.Created.After(a.Created) || b.Created.Equal(a.Created) && b.Name > a.Name
+}
+
+// takenBack are the resolutions whose makers have said otherwise since.
+func (x *explorer) takenBack(s *state) (back [maxResolutions]bool) {
+	for k, id := range s.resolutions {
+		for l, other := range s.resolutions {
+			if id > 0 && other > 0 && x.Resolutions[l].Wrong == "" {
+				a, b := x.resolutions.get(id), x.resolutions.get(other)
+				back[k] = back[k] || a.State != b.State && x.word(a, b)
+			}
+		}
+	}
+	return back
 }
 
 // wroteVerdict: a resolution that answers what is the case now must not be refused for something that was the case earlier.
 func (x *explorer) wroteVerdict(s *state, k int, st *step) {
 	r := x.resolutions.get(s.resolutions[k])
-	if st.value == 1 {
+	if st.value != refuses {
 		if x.Resolutions[k].Wrong != "" {
-			x.fail(invariantVerdict, "%s is accepted, and is wrong in its %s", r.Name, x.Resolutions[k].Wrong)
+			x.fail(invariantVerdict, "%s is told %s, and is wrong in its %s", r.Name, st.why, x.Resolutions[k].Wrong)
 		}
+		return
+	}
+	if x.saidOnce(s, k, st.why) {
 		return
 	}
 	for _, v := range s.effects {
@@ -537,6 +582,21 @@ func (x *explorer) wroteVerdict(s *state, k int, st *step) {
 			}
 		}
 	}
+}
+
+// saidOnce reports whether a resolution may be refused because whoever made it has said the same before, or otherwise since.
+func (x *explorer) saidOnce(s *state, k int, why string) bool {
+	r := x.resolutions.get(s.resolutions[k])
+	for l, id := range s.resolutions {
+		if id <= 0 || x.Resolutions[l].Wrong != "" {
+			continue
+		}
+		switch other := x.resolutions.get(id); {
+		case why == "DuplicateResolver" && other.State == r.State && x.word(other, r), why == "Superseded" && other.State != r.State && x.word(r, other):
+			return true
+		}
+	}
+	return false
 }
 
 // refusedByAPI is what the rules of the Action's schema say, as far as they concern what is written.

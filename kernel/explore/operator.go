@@ -3,6 +3,7 @@ package explore
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,18 +50,22 @@ type pass struct {
 	others      [maxActions]int32
 	listedChain int32
 
-	quoted   bool
-	quotedAt int32 // name
-	quotes   int32 // chain that ends with it
+	quoted [maxResolutions]int32 // names
+	quotes [maxResolutions]int32 // chains that end with them
 
 	resolutions [maxResolutions]int32
 	judged      [maxResolutions]int32
+	told        [maxResolutions]int32 // what they were told while they had no verdict
+	// stated says that all resolutions there are were listed.
+	stated bool
 
 	rules int32
 	// read says that something was read from the apiserver already.
 	read bool
 	// denied are the denials that were there when the pass began.
 	denied [maxAnswers]bool
+	// takenBack are the resolutions that whoever made them had taken back when the pass began.
+	takenBack [maxResolutions]bool
 }
 
 type kind int8
@@ -73,6 +78,13 @@ const (
 	lapses
 	appends
 	judges
+)
+
+// What a verdict says.
+const (
+	accepts int32 = 1 + iota
+	refuses
+	leavesOpen // it is none: what is missing for one
 )
 
 // step is what Next answered, by numbers.
@@ -126,7 +138,7 @@ func (q *question) digest() digest {
 		d.add(int32(o.presence)<<24 | o.version)
 	}
 	flags := int32(p.subject)&255 | int32(p.record)<<8 | int32(p.held)<<12 | int32(p.answered)<<16 | int32(p.claimed)<<18 | int32(p.locked)<<20
-	for i, is := range [...]bool{p.folded, p.listed, p.quoted} {
+	for i, is := range [...]bool{p.folded, p.listed, p.stated} {
 		if is {
 			flags |= 1 << (22 + i)
 		}
@@ -156,13 +168,12 @@ func (q *question) digest() digest {
 		d.addAll(p.others[:])
 		d.add(p.listedChain)
 	}
-	if p.quoted {
-		d.add(p.quotedAt)
-		d.add(p.quotes)
-	}
 	if p.subject < 0 {
+		d.addAll(p.quoted[:])
+		d.addAll(p.quotes[:])
 		d.addAll(p.resolutions[:])
 		d.addAll(p.judged[:])
+		d.addAll(p.told[:])
 	}
 	return d
 }
@@ -233,17 +244,25 @@ func (x *explorer) snapshot(q question) flow.Snapshot {
 		}
 		s.Key.Receipts = receipts
 	}
-	if p.quoted {
-		s.Quoted = flow.QuotedRead{Read: true, Name: x.quotes.get(p.quotedAt)}
-		if p.quotes > 0 {
-			e := x.chains.get(p.quotes).entry
-			s.Quoted.Entry = &e
+	for i, name := range p.quoted {
+		if name == 0 {
+			continue
 		}
+		quoted := flow.QuotedRead{Name: x.quotes.get(name)}
+		if p.quotes[i] > 0 {
+			e := x.chains.get(p.quotes[i]).entry
+			quoted.Entry = &e
+		}
+		s.Quoted = append(s.Quoted, quoted)
 	}
+	s.ResolutionsListed = p.stated
 	for i, id := range p.resolutions {
 		if id > 0 {
 			r := *x.resolutions.get(id)
 			r.Judged = p.judged[i] != 0
+			if p.told[i] != 0 {
+				r.Told = x.quotes.get(p.told[i])
+			}
 			s.Resolutions = append(s.Resolutions, r)
 		}
 	}
@@ -293,9 +312,12 @@ func (x *explorer) translate(p *pass, s flow.Snapshot, answer flow.Step) step {
 	case flow.Judge:
 		for i, id := range p.resolutions {
 			if id > 0 && x.resolutions.get(id).UID == a.UID {
-				out := step{kind: judges, why: a.Reason, target: int8(i + 1), value: 2}
-				if a.Accepted {
-					out.value = 1
+				out := step{kind: judges, why: a.Reason, target: int8(i + 1), value: refuses}
+				switch {
+				case a.Open:
+					out.value, out.name = leavesOpen, x.quotes.id(a.Message)
+				case a.Accepted:
+					out.value = accepts
 				}
 				return out
 			}
@@ -321,7 +343,7 @@ func (x *explorer) translateRead(p *pass, a flow.Read) step {
 	case flow.TheHolder:
 	case flow.TheChain:
 		out.identity = x.identities.id(a.Identity)
-	case flow.TheEffect, flow.TheKey:
+	case flow.TheEffect, flow.TheKey, flow.TheResolutions:
 		out.target = x.place(a.Name)
 		known = out.target != 0
 	case flow.TheQuoted:
@@ -493,9 +515,12 @@ func (x *explorer) walk(s *state, p pass) {
 func (x *explorer) found(p pass, step int32) {
 	if st := x.steps.get(step); x.Short && st.kind != reads {
 		was := p
-		p = pass{subject: p.subject, denied: p.denied}
-		if st.why == flow.WhyAdmit {
+		p = pass{subject: p.subject, denied: p.denied, takenBack: p.takenBack}
+		switch st.why {
+		case flow.WhyAdmit:
 			p.rules, p.entitled = was.rules, was.entitled
+		case flow.WhyResolve:
+			p.rules = was.rules
 		}
 	}
 	id := x.standings.id(standing{p, step})
@@ -559,11 +584,24 @@ func (x *explorer) read(s *state, p pass, st *step) pass {
 		if p.record == 0 {
 			p.record = st.target
 		}
+	case flow.TheResolutions:
+		p.stated = true
+		for k, id := range s.resolutions {
+			p.resolutions[k], p.judged[k], p.told[k] = 0, 0, 0
+			if id > 0 {
+				p.resolutions[k], p.judged[k], p.told[k] = id, min(1, s.judged[k]), s.told[k]
+			}
+		}
 	case flow.TheQuoted:
-		p.quoted, p.quotedAt, p.quotes = true, st.name, 0
+		i := slices.Index(p.quoted[:], 0)
+		if i < 0 {
+			x.fail(notModelled, "a pass over %d looks at more than %d receipts", p.subject, len(p.quoted))
+			return p
+		}
+		p.quoted[i] = st.name
 		for c := s.chain; c != 0; c = x.chains.get(c).before {
 			if receipt.Name("payments", x.chains.get(c).entry.Seq) == x.quotes.get(st.name) {
-				p.quotes = c
+				p.quotes[i] = c
 			}
 		}
 	}
@@ -646,7 +684,8 @@ func (x *explorer) refused(s *state, p pass, st *step) pass {
 	case appends:
 		p.folded, p.identity, p.chain, p.receipt = false, 0, 0, 0
 	case judges:
-		p.judged[st.target-1] = 1
+		// Somebody else gave a verdict, or, where several say what is missing, said something else.
+		p.judged[st.target-1], p.told[st.target-1] = min(1, s.judged[st.target-1]), s.told[st.target-1]
 	}
 	return p
 }
@@ -673,7 +712,7 @@ func (x *explorer) accepted(s *state, p pass, st *step) pass {
 		p.folded, p.chain, p.receipt = true, s.chain, s.chain
 		p.identity = x.identities.id(x.chains.get(s.chain).document.Identity())
 	case judges:
-		p.judged[st.target-1] = 1
+		p.judged[st.target-1], p.told[st.target-1] = min(1, s.judged[st.target-1]), s.told[st.target-1]
 	}
 	return p
 }
@@ -819,7 +858,7 @@ func (x *explorer) beginHolder(s *state, p pass, stale int) {
 
 func (x *explorer) beginEffect(s *state, i, stale int) {
 	for n, v := range x.views(s.effects[i], stale) {
-		p := pass{subject: -int8(i + 1), record: int8(i + 1)}
+		p := pass{subject: -int8(i + 1), record: int8(i + 1), takenBack: x.takenBack(s)}
 		if v != 0 {
 			p.effect = seen{flow.Cached, v}
 		}
@@ -834,6 +873,9 @@ func (x *explorer) beginResolutions(s *state, p pass, stale int) {
 			give = append(give, func(p *pass) { p.resolutions[k] = id })
 			if s.judged[k] != 0 {
 				give = append(give, func(p *pass) { p.judged[k] = 1 })
+			}
+			if s.told[k] != 0 {
+				give = append(give, func(p *pass) { p.told[k] = s.told[k] })
 			}
 		}
 	}

@@ -158,7 +158,7 @@ func (x *explorer) current(s *state, subject int8) *pass {
 		p.record, p.effect = -subject, seen{flow.Cached, s.effects[-subject-1]}
 		for k, id := range s.resolutions {
 			if id > 0 {
-				p.resolutions[k], p.judged[k] = id, min(1, s.judged[k])
+				p.resolutions[k], p.judged[k], p.told[k] = id, min(1, s.judged[k]), s.told[k]
 			}
 		}
 		if h := x.holderOf(p.effect.version); h != 0 {
@@ -196,8 +196,31 @@ func (x *explorer) checkAtRest(s *state) {
 		}
 	}
 	for k, id := range s.resolutions {
-		if id > 0 && s.judged[k] == 0 {
+		if id > 0 && s.judged[k] == 0 && (s.told[k] == 0 || x.settleable(s, k)) {
 			x.fail(invariantRest, "%s has no verdict", x.resolutions.get(id).Name)
 		}
 	}
+}
+
+// settleable reports whether a resolution without a verdict is to have one: its effect is settled, or as many different people as
+// have to say the same have said what it says, and none of them has taken it back.
+func (x *explorer) settleable(s *state, k int) bool {
+	r, back := x.resolutions.get(s.resolutions[k]), x.takenBack(s)
+	for _, v := range s.effects {
+		e := x.record(v)
+		if e == nil || e.UID != r.EffectUID || e.Status == nil {
+			continue
+		}
+		people := map[string]bool{}
+		for l, id := range s.resolutions {
+			if id > 0 && s.judged[l] != accepts && !back[l] && x.Resolutions[l].Wrong == "" {
+				if other := x.resolutions.get(id); other.EffectUID == r.EffectUID && other.Attempt == r.Attempt && other.State == r.State {
+					people[x.person(other.Resolver)] = true
+				}
+			}
+		}
+		need := max(1, e.Status.ResolutionsRequired, x.policies[s.rules].Resolutions)
+		return e.Status.State != effect.Ambiguous || e.Status.Attempt != r.Attempt || len(people) >= need
+	}
+	return true
 }

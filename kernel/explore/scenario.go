@@ -70,6 +70,8 @@ type Policy struct {
 	Text     string
 	Decision decision.Decision
 	Required int
+	// Resolutions is how many people have to say the same of an ambiguous effect; 0 is 1.
+	Resolutions int
 	// Authority is required unless it is nil.
 	Authority *Authority
 	// Observe: nothing is enforced.
@@ -100,9 +102,23 @@ type Answer struct {
 	Wrong    string
 }
 
-// Resolution is what a person may say of an ambiguous effect: the truth. Wrong is what is wrong with it all the same: hash,
-// self, evidence, or nothing.
-type Resolution struct{ Wrong string }
+// Resolution is what a person, erin if it does not say, may say of an ambiguous effect: the truth, unless they err, which
+// they do only where others have to say the same. Wrong is what is wrong with it all the same: hash, self, evidence, or nothing.
+type Resolution struct {
+	By    string
+	Errs  bool
+	Wrong string
+}
+
+func (r Resolution) by() string {
+	switch {
+	case r.Wrong == "self":
+		return alice
+	case r.By == "":
+		return erin
+	}
+	return r.By
+}
 
 // latest is how much time may pass in a scenario: what follows from it still fits into a state's milliseconds.
 const latest = 7 * 24 * time.Hour
@@ -190,6 +206,10 @@ func deny() Policy {
 
 func approve(people int) Policy {
 	return Policy{Text: fmt.Sprintf(`{"stripe.refund":{"effect":"refund:{payment_id}","decision":"approve","approvalsRequired":%d}}`, people), Decision: decision.Approve, Required: people}
+}
+
+func resolvedBy(people int) Policy {
+	return Policy{Text: fmt.Sprintf(`{"stripe.refund":{"effect":"refund:{payment_id}","decision":"allow","resolutionsRequired":%d}}`, people), Decision: decision.Allow, Resolutions: people}
 }
 
 // parsed is the policy as the kernel reads it. Its generation says later which one decided.

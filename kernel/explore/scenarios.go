@@ -80,6 +80,21 @@ func Scenarios() []Scenario {
 			Resolutions: []Resolution{{}, {Wrong: "hash"}}, Passes: 2, Stale: 1, Short: true, States: 200000,
 		},
 		{
+			Name: "resolvers", About: "two people have to say the same of an effect; one says it by two names",
+			Actions: refunds(1), Policies: []Policy{resolvedBy(2)}, Ticks: lapse, Unknown: true, People: [][]string{{carol, "c.jones"}},
+			Resolutions: []Resolution{{By: carol}, {By: "c.jones"}, {By: dave}}, Passes: 2, Stale: 1, Short: true,
+		},
+		{
+			Name: "disputed", About: "two people have to say the same; both err, and one takes it back; by then the policy would ask one",
+			Actions: refunds(1), Policies: []Policy{resolvedBy(2), resolvedBy(1)}, Ticks: lapse, Unknown: true,
+			Resolutions: []Resolution{{By: carol, Errs: true}, {By: carol}, {By: dave, Errs: true}}, Passes: 2, Stale: 1, Short: true, States: 150000,
+		},
+		{
+			Name: "more resolvers", About: "one person has to say what happened, then two",
+			Actions: refunds(1), Policies: []Policy{resolvedBy(1), resolvedBy(2)}, Unknown: true,
+			Resolutions: []Resolution{{By: carol}, {By: dave}}, Passes: 2, Stale: 1, Short: true,
+		},
+		{
 			Name: "edits", About: "the policy allows, then asks, then wants another key, then denies",
 			Actions: refunds(2), Policies: []Policy{allow(), approve(1), allowOtherKey(), deny()}, Ticks: lapse,
 			Answers: []Answer{{Approver: carol}}, Passes: 2, Stale: 1, Short: true, States: 200000,

@@ -6,7 +6,7 @@ const (
 	maxAnswers     = 5
 	perAction      = 2 // processes of the proposer
 	claimsOf       = 3 // those of the processes, and a rival's or a forger's
-	maxResolutions = 2
+	maxResolutions = 3
 	maxPasses      = 3
 )
 
@@ -65,6 +65,7 @@ type state struct {
 
 	resolutions [maxResolutions]int32
 	judged      [maxResolutions]int32
+	told        [maxResolutions]int32
 
 	// passes are those under way, in no order: larger numbers first, then 0.
 	passes [maxPasses]int32
@@ -111,6 +112,7 @@ func (s *state) worldHash() digest {
 	d.addAll(s.lates[:])
 	d.addAll(s.resolutions[:])
 	d.addAll(s.judged[:])
+	d.addAll(s.told[:])
 	return d
 }
 

@@ -66,7 +66,11 @@ func (x *explorer) land(s state, p *pass, st *step) state {
 		}
 		s.chain = next
 	case judges:
-		s.judged[st.target-1] = st.value
+		if st.value == leavesOpen {
+			s.told[st.target-1] = st.name
+		} else {
+			s.judged[st.target-1] = st.value
+		}
 		x.wroteVerdict(&s, int(st.target-1), st)
 	}
 	return s
@@ -320,7 +324,7 @@ func (x *explorer) answer(s *state, k int, a *flow.Action, spec Answer) answerMa
 
 func answerUID(k int) string { return fmt.Sprintf("answer-%d", k+1) }
 
-// resolve is a person who says what happened to an ambiguous effect: the truth, once no process can start any more.
+// resolve is a person who says what happened to an ambiguous effect, once no process can start any more.
 func (x *explorer) resolve(s *state, k int, spec Resolution, e int, v int32, out emit) {
 	r := x.record(v)
 	if r == nil || r.Status == nil || r.Status.State != effect.Ambiguous {
@@ -335,19 +339,20 @@ func (x *explorer) resolve(s *state, k int, spec Resolution, e int, v int32, out
 	if quoted == 0 || x.mayStart(s, r.Key) {
 		return
 	}
+	if spec.Errs && max(r.Status.ResolutionsRequired, x.policies[s.rules].Resolutions) < 2 {
+		return // where one is enough, one who errs is believed
+	}
 	link := x.chains.head(quoted)
 	y := flow.Resolution{
 		Name: fmt.Sprintf("resolution-%d", k+1), UID: fmt.Sprintf("resolution-%d", k+1), EffectUID: r.UID, Attempt: r.Status.Attempt, ActionType: r.Status.ActionType,
-		State: effect.Failed, QuotedName: receipt.Name("payments", link.Seq), QuotedHash: link.Hash, Resolver: erin, Evidence: "https://provider.example/txn_1", Created: at(s.clock),
+		State: effect.Failed, QuotedName: receipt.Name("payments", link.Seq), QuotedHash: link.Hash, Resolver: spec.by(), Evidence: "https://provider.example/txn_1", Created: at(s.clock),
 	}
-	if x.executions(s, r.Key) > 0 {
+	if x.executions(s, r.Key) > 0 != spec.Errs {
 		y.State = effect.Committed
 	}
 	switch spec.Wrong {
 	case "hash":
 		y.QuotedHash = "sha256:another"
-	case "self":
-		y.Resolver = alice
 	case "evidence":
 		y.Evidence = ""
 	}

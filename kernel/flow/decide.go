@@ -153,6 +153,8 @@ func (p *pass) evaluate() Step {
 		p.mode = OperatorMode
 	}
 	switch {
+	case a.Type == policy.ChangeAction && p.World.Observe:
+		return p.end(Denied, decision.PolicyChangeUnapproved, "In observe mode nobody is asked, so no change of policies is applied. Set mode: Enforce in the Settings, or let somebody with the verb govern change it.")
 	case evaluation.Decision == decision.Deny && p.World.Observe && p.observable(evaluation):
 		p.would(blockedBy(evaluation.Reason))
 	case evaluation.Decision == decision.Deny:

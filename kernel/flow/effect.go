@@ -141,7 +141,13 @@ func lost(s Snapshot, name, key string) Step {
 		// be on its way to the chain still. So this gets a number of its own, which nobody was or will be admitted for.
 		attempt, token = attempt+1, ""
 	}
-	status := effect.Lost(attempt, holder, kind, token, highest, *nextLoss(s, s.Effect.Record), s.Now)
+	// What was pinned with the attempt is lost with the record. What the policies want now is pinned in its place, so that it does
+	// not get easier from here on. Where they cannot be read nothing is: what they want by then counts.
+	required, known := resolutionsOf(s.World, kind)
+	if !known {
+		required = 0
+	}
+	status := effect.Lost(attempt, holder, kind, token, highest, *nextLoss(s, s.Effect.Record), required, s.Now)
 	return WriteEffect{Name: name, Key: key, Status: status, Create: s.Effect.Presence == Absent, Why: WhyLost}
 }
 
@@ -195,37 +201,7 @@ func ambiguous(s Snapshot, record effect.Record) Step {
 		next.Late = &effect.Late{Name: s.Late.Name, Result: string(s.Late.Result)}
 		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyLate}
 	}
-	for _, r := range sortedResolutions(s.Resolutions) {
-		if r.Judged {
-			continue
-		}
-		if r.Attempt < record.Status.Attempt {
-			if step := settledEarlier(s, record, r); step != nil {
-				return step
-			}
-		}
-		reason, message := judge(s, record, r)
-		if reason == "" && (!s.Quoted.Read || s.Quoted.Name != r.QuotedName) {
-			return Read{Object: TheQuoted, Name: r.QuotedName}
-		}
-		if reason == "" {
-			reason, message = judgeQuoted(s, record, r)
-		}
-		if reason != "" {
-			return refuse(s, r, reason, message)
-		}
-		next, err := record.Status.Resolve(effect.Resolution{
-			Name: r.Name, UID: r.UID, Resolver: r.Resolver, State: r.State,
-			QuotedSeq: s.Quoted.Entry.Seq, QuotedHash: r.QuotedHash, Reason: r.Reason, Evidence: r.Evidence,
-		}, s.Now)
-		if err != nil {
-			return refuse(s, r, "Mismatch", err.Error())
-		}
-		// A compare-and-set: of two people, or two operators, one settles it. The receipt follows, made from the record; a
-		// renewal waits for it.
-		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyResolve}
-	}
-	return Wait{Why: "resolution"}
+	return resolve(s, record)
 }
 
 // lateCounts reports whether a report that came too late is one of the holder's own.
@@ -251,12 +227,12 @@ func judge(s Snapshot, record effect.Record, r Resolution) (reason, message stri
 }
 
 // judgeQuoted says why the receipt it quotes is not the one to be answered.
-func judgeQuoted(s Snapshot, record effect.Record, r Resolution) (reason, message string) {
+func judgeQuoted(s Snapshot, record effect.Record, r Resolution, entry *receipt.Entry) (reason, message string) {
 	again := fmt.Sprintf(" Read the effect and quote the receipt that is shown: kubectl ctrlrun inspect --key %q -n %s", record.Key, s.World.Namespace)
-	if s.Quoted.Entry == nil || s.Quoted.Entry.Hash != r.QuotedHash {
+	if entry == nil || entry.Hash != r.QuotedHash {
 		return "Mismatch", fmt.Sprintf("There is no receipt %s with hash %s.", r.QuotedName, r.QuotedHash) + again
 	}
-	d, err := receipt.Parse(*s.Quoted.Entry)
+	d, err := receipt.Parse(*entry)
 	if err != nil {
 		return "Mismatch", fmt.Sprintf("The receipt %s cannot be read: %v.", r.QuotedName, err) + again
 	}
@@ -289,10 +265,12 @@ func resolved(s Snapshot, record effect.Record) Step {
 	for _, r := range sortedResolutions(s.Resolutions) {
 		switch {
 		case r.Judged:
-		case resolution != nil && r.UID == resolution.UID:
-			return Judge{Name: r.Name, UID: r.UID, Accepted: true, Reason: "Accepted", Message: fmt.Sprintf("It settled attempt %d of effect %q: %s. Receipt %d.", record.Status.Attempt, record.Key, record.Status.State, s.Chain.FoundLink.Seq)}
+		case resolution != nil && resolution.Counts(r.UID):
+			return Judge{Name: r.Name, UID: r.UID, Accepted: true, Reason: "Accepted", Message: fmt.Sprintf("It settled attempt %d of effect %q%s: %s. Receipt %d.", record.Status.Attempt, record.Key, withOthers(resolution, r), record.Status.State, s.Chain.FoundLink.Seq)}
+		case resolution != nil && r.Attempt == record.Status.Attempt && len(resolution.Agreed) > 0 && r.State != record.Status.State:
+			return refuse(s, r, "Outvoted", fmt.Sprintf("%s said otherwise, and that settled this attempt: %s.", listed(resolution.By()), record.Status.State))
 		case resolution != nil && r.Attempt == record.Status.Attempt:
-			return refuse(s, r, "AnotherWasFirst", fmt.Sprintf("%s by %s settled this attempt already: %s.", resolution.Name, resolution.Resolver, record.Status.State))
+			return refuse(s, r, "AnotherWasFirst", fmt.Sprintf("%s by %s settled this attempt already: %s.", resolution.Name, listed(resolution.By()), record.Status.State))
 		default:
 			if step := settledEarlier(s, record, r); step != nil {
 				return step
@@ -331,8 +309,10 @@ func settledEarlier(s Snapshot, record effect.Record, r Resolution) Step {
 	for _, line := range record.Status.History {
 		switch {
 		case line.Attempt != r.Attempt || line.Attempt == record.Status.Attempt || line.Resolution == "":
-		case line.Resolution == r.Name:
+		case line.Resolution == r.Name, slices.Contains(line.Agreed, r.Name):
 			return Judge{Name: r.Name, UID: r.UID, Accepted: true, Reason: "Accepted", Message: fmt.Sprintf("It settled attempt %d of effect %q, which has gone on since.", r.Attempt, record.Key)}
+		case len(line.Agreed) > 0 && (r.State == effect.Committed) != (line.Result == effect.ResolvedCommitted):
+			return refuse(s, r, "Outvoted", fmt.Sprintf("%s say otherwise, and that settled attempt %d.", listed(line.Agreed), r.Attempt))
 		default:
 			return refuse(s, r, "AnotherWasFirst", fmt.Sprintf("%s settled attempt %d already.", line.Resolution, r.Attempt))
 		}
@@ -370,12 +350,12 @@ func tellHolder(s Snapshot, record effect.Record) Step {
 	}
 	status := a.Status
 	by := record.Status.Resolution
-	status.Resolved = &Resolved{Name: by.Name, Resolver: by.Resolver, State: record.Status.State}
+	status.Resolved = &Resolved{Name: by.Name, Resolver: inShort(by), State: record.Status.State}
 	what := "it was not executed"
 	if record.Status.State == effect.Committed {
 		what = "it happened"
 	}
-	status.Message = clip(fmt.Sprintf("Nobody knew whether it happened (%s) until %s looked: %s. Resolution %s.", a.Reason, by.Resolver, what, by.Name))
+	status.Message = clip(fmt.Sprintf("Nobody knew whether it happened (%s) until %s looked: %s. Resolution %s.", a.Reason, listed(by.By()), what, by.Name))
 	return WriteAction{Name: a.Name, UID: a.UID, Status: status, Why: WhyResolved}
 }
 
@@ -403,10 +383,15 @@ func resolutionDocument(s Snapshot, record effect.Record) receipt.Document {
 	if record.Status.State == effect.Committed {
 		d.Result = decision.Committed
 	}
-	d.Message = fmt.Sprintf("%s resolved attempt %d of effect %q: %s.", r.Resolver, record.Status.Attempt, record.Key, d.Result)
+	d.Message = fmt.Sprintf("%s resolved attempt %d of effect %q: %s.", listed(r.By()), record.Status.Attempt, record.Key, d.Result)
 	d.Resolver, d.ResolutionName, d.ResolutionUID = r.Resolver, r.Name, r.UID
 	d.Evidence, d.Statement = r.Evidence, r.Reason
 	d.Resolves = receipt.Link{Seq: r.QuotedSeq, Hash: r.QuotedHash}
+	for _, a := range r.Agreed {
+		d.Resolvers = append(d.Resolvers, receipt.Resolver{
+			Resolver: a.Resolver, Name: a.Name, UID: a.UID, Statement: a.Reason, Evidence: a.Evidence, Resolves: receipt.Link{Seq: a.QuotedSeq, Hash: a.QuotedHash},
+		})
+	}
 	return d
 }
 

@@ -61,8 +61,8 @@ func TestResolutions(t *testing.T) {
 		"committed, without":                       {ambiguous, func(r *flow.Resolution) { r.Evidence = "" }, &quoted, nil, "resolve: Committed 1 LeaseLapsed"},
 		"a state of no list":                       {ambiguous, func(r *flow.Resolution) { r.State = effect.Ambiguous }, &quoted, nil, "judge r: Mismatch"},
 		"the quoted receipt was not looked at":     {ambiguous, nil, nil, nil, "read quoted receipt"},
-		"another one was looked at":                {ambiguous, nil, &quoted, func(b *snapshotBuilder) { b.s.Quoted.Name = "other" }, "read quoted receipt"},
-		"no such receipt":                          {ambiguous, nil, &receipt.Entry{}, func(b *snapshotBuilder) { b.s.Quoted.Entry = nil }, "judge r: Mismatch"},
+		"another one was looked at":                {ambiguous, nil, &quoted, func(b *snapshotBuilder) { b.s.Quoted[0].Name = "other" }, "read quoted receipt"},
+		"no such receipt":                          {ambiguous, nil, &receipt.Entry{}, func(b *snapshotBuilder) { b.s.Quoted[0].Entry = nil }, "judge r: Mismatch"},
 		"another hash":                             {ambiguous, func(r *flow.Resolution) { r.QuotedHash = "sha256:2" }, &quoted, nil, "judge r: Mismatch"},
 		"another effect":                           {ambiguous, func(r *flow.Resolution) { r.EffectUID = "other" }, &quoted, nil, "judge r: Mismatch"},
 		"another attempt":                          {ambiguous, func(r *flow.Resolution) { r.Attempt = 2 }, &quoted, nil, "judge r: Mismatch"},
@@ -95,7 +95,7 @@ func TestResolutions(t *testing.T) {
 			q := quoted
 			if tc.quoted != nil {
 				q = *tc.quoted
-				b.s.Quoted = flow.QuotedRead{Read: true, Name: "payments-000000000005", Entry: &q}
+				b.s.Quoted = []flow.QuotedRead{{Name: "payments-000000000005", Entry: &q}}
 			}
 			r := aResolution(effect.Committed, q)
 			if tc.change != nil {
@@ -137,7 +137,7 @@ func TestSeveralResolutions(t *testing.T) {
 	first, second := aResolution(effect.Committed, quoted), aResolution(effect.Failed, quoted)
 	second.Name, second.UID, second.Created = "s", "s-uid", noon.Add(1)
 	b := aPassOver(aRecord(anAction("a0").Obj()).Settled(effect.Ambiguous, effect.LeaseLapsed).Obj())
-	b.s.Quoted = flow.QuotedRead{Read: true, Name: first.QuotedName, Entry: &quoted}
+	b.s.Quoted = []flow.QuotedRead{{Name: first.QuotedName, Entry: &quoted}}
 	b.s.Resolutions = []flow.Resolution{second, first}
 	write := expect(t, b, "resolve: Committed 1 LeaseLapsed").(flow.WriteEffect)
 
@@ -314,7 +314,7 @@ func TestLostRecord(t *testing.T) {
 	})
 	t.Run("the receipt of the loss", func(t *testing.T) {
 		record := *bare
-		status := effect.Lost(3, nil, "", "", 0, effect.Loss{Ordinal: 2, Seq: 6}, noon)
+		status := effect.Lost(3, nil, "", "", 0, effect.Loss{Ordinal: 2, Seq: 6}, 0, noon)
 		record.Status = &status
 		id := receipt.Identity{Kind: receipt.KindStatusMissing, SubjectUID: "effect-uid", Ordinal: 2}
 		if read := expect(t, aPassOver(&record), "read chain").(flow.Read); read.Floor != 6 || read.Identity != id {

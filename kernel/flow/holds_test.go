@@ -57,7 +57,7 @@ func TestNothingSaidWhileAdmissionIsMissingCounts(t *testing.T) {
 				return aPassOver(ambiguous).With(func(s *flow.Snapshot) {
 					r := resolution
 					r.Created = at
-					s.Resolutions, s.Quoted = []flow.Resolution{r}, flow.QuotedRead{Read: true, Name: r.QuotedName, Entry: &quoted}
+					s.Resolutions, s.Quoted = []flow.Resolution{r}, []flow.QuotedRead{{Name: r.QuotedName, Entry: &quoted}}
 				})
 			}, "judge r: MadeWithoutAdmission", "resolve: Committed 1 LeaseLapsed"},
 		"a process that gives up": {
@@ -249,7 +249,7 @@ func TestFloorOfAnAcceptedChain(t *testing.T) {
 	ended.FirstSeq = &seq
 	resolved := resolvedAs(effect.Failed) // at 12:01, quoting receipt 3
 	lost := aRecord(anAction("a0").Obj()).Lost()
-	status := effect.Lost(3, nil, "", "", 0, effect.Loss{Ordinal: 1, Seq: 42}, noon.Add(minute))
+	status := effect.Lost(3, nil, "", "", 0, effect.Loss{Ordinal: 1, Seq: 42}, 0, noon.Add(minute))
 	lost.Status = &status
 	retry := func() *snapshotBuilder {
 		return aPass(anAction("a1").Obj()).Effect(flow.Fresh, resolved).Holder(flow.Absent, nil).Read()

@@ -9,10 +9,26 @@ import (
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
+	"ctrlrun.dev/operator/kernel/policy"
 	"ctrlrun.dev/operator/kernel/receipt"
 )
 
 func observing(s *flow.Snapshot) { s.World.Observe = true }
+
+// Nobody is asked in observe mode, so a change of policies is refused there, whatever the policy says of it.
+func TestObserveAppliesNoChangeOfPolicies(t *testing.T) {
+	for name, entry := range map[string]string{"approve": "approve", "deny": "deny", "allow": "allow"} {
+		t.Run(name, func(t *testing.T) {
+			a := anAction("a1").Obj()
+			a.Type = policy.ChangeAction
+			p := aPass(a).Policy(`{"ctrlrun.policy.change": {"effect": "policy:{payment_id}", "decision": "` + entry + `"}}`).Read()
+			expect(t, p.With(observing), "end a1: Denied policy_change_unapproved")
+		})
+	}
+	a := anAction("a1").Obj()
+	a.Type = policy.ChangeAction
+	expect(t, aPass(a).Policy(`{"ctrlrun.policy.change": {"effect": "policy:{payment_id}", "decision": "allow"}}`).Read(), "end a1: Denied policy_change_unapproved")
+}
 
 // In observe mode an action goes on where enforce mode ends it, and what would have ended it first is on record.
 func TestObserveGoesOn(t *testing.T) {

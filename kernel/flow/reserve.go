@@ -218,6 +218,8 @@ func (p *pass) take(attempt int64) effect.Take {
 		Token:      token,
 		Lease:      p.Now.Add(p.a.Lease),
 		Now:        p.Now,
+		// There is an entry: the key is from its template.
+		ResolutionsRequired: p.evaluation.Entry.Resolutions(),
 	}
 }
 

@@ -181,7 +181,7 @@ func endingOf(s Snapshot, record effect.Record) ending {
 	inspect := findOut(s)
 	if by := status.Resolution; by != nil {
 		state := map[effect.State]State{effect.Committed: Committed, effect.Failed: Failed}[status.State]
-		return ending{state, "", fmt.Sprintf("The record of its effect was lost, and %s resolved it before this Action was finished: %s.", by.Resolver, status.State)}
+		return ending{state, "", fmt.Sprintf("The record of its effect was lost, and %s resolved it before this Action was finished: %s.", listed(by.By()), status.State)}
 	}
 	switch status.State {
 	case effect.Committed:

@@ -268,12 +268,13 @@ func (w *sim) read(p *pass, step flow.Read) {
 			}
 		}
 	case flow.TheQuoted:
-		p.s.Quoted = flow.QuotedRead{Read: true, Name: step.Name}
+		quoted := flow.QuotedRead{Name: step.Name}
 		for i := range w.entries {
 			if receipt.Name("payments", w.entries[i].Seq) == step.Name {
-				p.s.Quoted.Entry = &w.entries[i]
+				quoted.Entry = &w.entries[i]
 			}
 		}
+		p.s.Quoted = append(p.s.Quoted, quoted)
 	}
 }
 

@@ -229,6 +229,8 @@ type Resolution struct {
 	Reason, Evidence string
 	Created          time.Time
 	Judged           bool // has its verdict already
+	// Told is what it was told while it had none.
+	Told string
 }
 
 // Presence says what is known of an object.
@@ -319,14 +321,6 @@ type KeyRead struct {
 	Receipts []receipt.Document
 }
 
-// QuotedRead is the receipt a resolution quotes.
-type QuotedRead struct {
-	Read bool
-	Name string
-	// Entry is nil if there is no such receipt.
-	Entry *receipt.Entry
-}
-
 // Hold is a reason to decide nothing for now. Since is when it began, by the same clock as Now.
 type Hold struct {
 	Reason  decision.Reason
@@ -408,7 +402,9 @@ type Snapshot struct {
 	Chain ChainRead
 	Key   KeyRead
 
-	// Resolutions of the subject effect.
-	Resolutions []Resolution
-	Quoted      QuotedRead
+	// Resolutions of the subject effect: those a cache holds, or, if ResolutionsListed, all there are.
+	Resolutions       []Resolution
+	ResolutionsListed bool
+	// Quoted are the receipts that were looked at because a resolution quotes them.
+	Quoted []QuotedRead
 }

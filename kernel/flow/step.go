@@ -37,6 +37,8 @@ const (
 	TheChain Object = "chain"
 	// TheKey, all unfinished actions of the namespace by a consistent list, and the receipts of the effect.
 	TheKey Object = "key"
+	// TheResolutions of the effect of that name, by a consistent list.
+	TheResolutions Object = "resolutions"
 	// TheQuoted, the receipt of that name.
 	TheQuoted Object = "quoted receipt"
 )
@@ -92,12 +94,14 @@ type Append struct {
 	Document receipt.Document
 }
 
-// Judge writes the verdict on a resolution.
+// Judge writes the verdict on a resolution, unless it has one already.
 type Judge struct {
 	Name, UID string
 	Accepted  bool
-	Reason    string
-	Message   string
+	// Open: there is no verdict yet. Message says what is missing.
+	Open    bool
+	Reason  string
+	Message string
 }
 
 func (Read) step()         {}

@@ -164,6 +164,13 @@ func TestPlans(t *testing.T) {
 			G11: "the policy lists no action, so no action of it can leave a receipt",
 			G14: noEffect, G15: noCeiling, G16: asksNobody, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
 		}},
+		"changes of policies only": {`{"ctrlrun.policy.change":{"effect":"policy:{proposal_uid}:{generation}","decision":"approve"}}`, map[ID]string{
+			G1: asksNobody, G2: asksNobody, G3: noEffect, G4: noEffect, G5: noEffect,
+			G6:  "the policy lists no action, so an unknown action is indistinguishable from a known one",
+			G7:  "no action in the policy can run at all",
+			G10: "every action in the policy is denied",
+			G11: "the policy lists no action, so no action of it can leave a receipt",
+		}},
 		"all denied": {`{"a.b":{"effect":"x:{id}","decision":"deny"}}`, map[ID]string{
 			G1: asksNobody, G2: asksNobody,
 			G3: "every action that declares an `effect:` template is denied", G4: "every action that declares an `effect:` template is denied",
@@ -380,7 +387,7 @@ func TestAbsentIsNotListed(t *testing.T) {
 	for _, actions := range []string{`{}`, `{"a.b":{"decision":"deny"}}`} {
 		s := sources(t, actions)
 		name, err := Absent(s)
-		if err != nil || !strings.HasPrefix(name, "ctrlrun.verify.absent.") || slices.Contains(policy.NewSet(s).Names(), name) {
+		if err != nil || !strings.HasPrefix(name, "ctrlrun-verify.absent.") || slices.Contains(policy.NewSet(s).Names(), name) {
 			t.Errorf("%s, %v", name, err)
 		}
 	}

@@ -43,7 +43,14 @@ type rulebook struct {
 	grants      []grant // one of which has to
 }
 
+// newRulebook leaves out the action by which policies are changed: nobody but the operator proposes it, so it is not driven.
 func newRulebook(sources []policy.Source, environment string) rulebook {
+	sources = slices.Clone(sources)
+	for i := range sources {
+		sources[i].Actions, sources[i].Invalid = maps.Clone(sources[i].Actions), maps.Clone(sources[i].Invalid)
+		delete(sources[i].Actions, policy.ChangeAction)
+		delete(sources[i].Invalid, policy.ChangeAction)
+	}
 	b := rulebook{set: policy.NewSet(sources), entries: map[string]policy.Entry{}, environment: environment}
 	for _, source := range sources {
 		for name, entry := range source.Actions {
@@ -189,14 +196,15 @@ func (b rulebook) mutate(v Vector) (Vector, bool) {
 	return Vector{}, false
 }
 
-// absent is the name of an action that no policy names. It is made of those that are named, so that none of them is it.
+// absent is the name of an action that no policy names. It is made of those that are named, so that none of them is it. It is not
+// under "ctrlrun.": those are the operator's, and admission refuses them to anybody else.
 func absent(names []string) (string, error) {
 	hash, err := canonical.Hash(names)
 	if err != nil {
 		return "", fmt.Errorf("name an action that the policy does not have: %w", err)
 	}
 	const digits = 12
-	name := "ctrlrun.verify.absent." + hash[len("sha256:"):][:digits]
+	name := prefix + ".absent." + hash[len("sha256:"):][:digits]
 	for slices.Contains(names, name) {
 		name += "x"
 	}

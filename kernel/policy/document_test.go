@@ -27,7 +27,7 @@ func TestParseAccepts(t *testing.T) {
 		"a plain decision":                     "schema: ctrlrun.policy/v1\nactions: {a: {decision: deny}}\n",
 		"every key of v2":                      v2(`effect: "e:{id}"`, `resource: "r:{id}"`, `mcp: {not_executed_on_error: true}`, `rules:`, `- when: {id_eq: "x"}`, `  decision: deny`),
 		"an empty mcp":                         v2(`effect: "e:{id}"`, `mcp: {}`, `decision: allow`),
-		"every key of an ActionPolicy":         object(`effect: "e:{id}"`, `resource: "r:{id}"`, `approvalTTLSeconds: 60`, `approvalsRequired: 10`, `approverGroups: [finance, "no"]`, `maxAttempts: 1`, `decision: approve`),
+		"every key of an ActionPolicy":         object(`effect: "e:{id}"`, `resource: "r:{id}"`, `approvalTTLSeconds: 60`, `approvalsRequired: 10`, `approverGroups: [finance, "no"]`, `maxAttempts: 1`, `resolutionsRequired: 10`, `decision: approve`),
 		"as many groups as there may be":       object(`effect: "e:{id}"`, `decision: approve`, `approverGroups: [`+strings.Repeat(`"`+strings.Repeat("ü", 256)+`",`, 16)+`]`),
 		"status of an exported manifest":       object(`effect: "e:{id}"`, `decision: allow`) + "status: {observedGeneration: 1, since: 2026-01-01}\n",
 		"JSON with surrogate escapes and tabs": "{\n\t\"schema\": \"ctrlrun.policy/v1\",\n\t\"actions\": {\"\\ud83d\\ude00\": {\"decision\": \"deny\"}}\n}",
@@ -52,15 +52,15 @@ func TestParseAccepts(t *testing.T) {
 }
 
 func TestParseKeepsWhatWasWritten(t *testing.T) {
-	doc, findings, err := policy.ParseYAML("p.yaml", []byte(object(`effect: "e:{id}"`, `approvalTTLSeconds: 61`, `approvalsRequired: 2`, `maxAttempts: 3`, `approverGroups: [finance, board]`,
+	doc, findings, err := policy.ParseYAML("p.yaml", []byte(object(`effect: "e:{id}"`, `approvalTTLSeconds: 61`, `approvalsRequired: 2`, `maxAttempts: 3`, `resolutionsRequired: 4`, `approverGroups: [finance, board]`,
 		`mcp: {not_executed_on_error: true}`, `rules:`, `- {when: {n_lt: 0}, decision: deny}`, `- decision: approve`)))
 	if err != nil || len(findings) != 0 {
 		t.Fatal(findings, err)
 	}
 	e := doc.Actions["a"]
-	got := fmt.Sprintln(doc.Schema, doc.Name, doc.Namespace, doc.Version, e.Effect, e.ApprovalTTLSeconds, e.ApprovalsRequired, e.MaxAttempts, e.ApproverGroups, e.NotExecutedOnError,
+	got := fmt.Sprintln(doc.Schema, doc.Name, doc.Namespace, doc.Version, e.Effect, e.ApprovalTTLSeconds, e.ApprovalsRequired, e.MaxAttempts, e.ResolutionsRequired, e.ApproverGroups, e.NotExecutedOnError,
 		len(e.Rules), e.Rules[0].HasWhen, e.Rules[0].Decision, e.Rules[1].HasWhen, e.Rules[1].Decision)
-	if want := fmt.Sprintln("ctrlrun.dev/v1alpha1", "p", "n", "git-1", "e:{id}", 61, 2, 3, []string{"finance", "board"}, true, 2, true, "deny", false, "approve"); got != want {
+	if want := fmt.Sprintln("ctrlrun.dev/v1alpha1", "p", "n", "git-1", "e:{id}", 61, 2, 3, 4, []string{"finance", "board"}, true, 2, true, "deny", false, "approve"); got != want {
 		t.Errorf("document = %s, want %s", got, want)
 	}
 }
@@ -155,6 +155,12 @@ func TestParseRefuses(t *testing.T) {
 		"no approval required":               {object(`decision: approve`, `approvalsRequired: 0`), 9, `spec.actions["a"].approvalsRequired`, "1 to 10"},
 		"eleven approvals required":          {object(`decision: approve`, `approvalsRequired: 11`), 9, `spec.actions["a"].approvalsRequired`, "1 to 10"},
 		"a bool for a number":                {object(`decision: approve`, `approvalsRequired: true`), 9, `spec.actions["a"].approvalsRequired`, "a boolean"},
+		"no resolution required":             {object(`effect: "{id}"`, `decision: allow`, `resolutionsRequired: 0`), 10, `spec.actions["a"].resolutionsRequired`, "1 to 10"},
+		"eleven resolutions required":        {object(`effect: "{id}"`, `decision: allow`, `resolutionsRequired: 11`), 10, `spec.actions["a"].resolutionsRequired`, "1 to 10"},
+		"a text for resolutions":             {object(`effect: "{id}"`, `decision: allow`, `resolutionsRequired: "2"`), 10, `spec.actions["a"].resolutionsRequired`, "text"},
+		"blank resolutions":                  {object(`effect: "{id}"`, `decision: allow`, `resolutionsRequired:`), 10, `spec.actions["a"].resolutionsRequired`, "blank"},
+		"resolutions in snake case":          {object(`effect: "{id}"`, `decision: allow`, `resolutions_required: 2`), 10, `spec.actions["a"].resolutions_required`, "did you mean resolutionsRequired?"},
+		"resolutions in v2":                  {v2(`decision: allow`, `resolutionsRequired: 2`), 5, `actions["a"].resolutionsRequired`, "convert"},
 		"groups that are a text":             {object(`decision: approve`, `approverGroups: finance`), 9, `spec.actions["a"].approverGroups`, "a list of names"},
 		"groups that are blank":              {object(`decision: approve`, `approverGroups:`), 9, `spec.actions["a"].approverGroups`, "blank"},
 		"no groups":                          {object(`decision: approve`, `approverGroups: []`), 9, `spec.actions["a"].approverGroups`, "whoever may approve"},
@@ -228,6 +234,7 @@ func TestParseWarns(t *testing.T) {
 		"an upper bound alone":               {rule(`amount_lte: 500`), 6, `actions["a"].rules[0].when`, "amount_gte: 0"},
 		"an upper bound alone, later":        {rule(`amount_gte: 0, amount_lte: 500`, `- {when: {amount_lt: 5000}, decision: approve}`), 8, `actions["a"].rules[1].when`, "negative"},
 		"approvals that are never asked for": {object(`effect: "{id}"`, `decision: allow`, `approvalsRequired: 2`), 10, `spec.actions["a"].approvalsRequired`, "nobody"},
+		"resolutions of nothing":             {object(`decision: deny`, `resolutionsRequired: 2`), 9, `spec.actions["a"].resolutionsRequired`, "add effect"},
 		"a group that is a word":             {object(`effect: "{id}"`, `decision: approve`, `approverGroups: [no]`), 10, `spec.actions["a"].approverGroups[0]`, "boolean false"},
 		"groups that are never asked":        {object(`effect: "{id}"`, `decision: allow`, `approverGroups: [finance]`), 10, `spec.actions["a"].approverGroups`, "nobody"},
 		"attempts that are never counted":    {object(`decision: deny`, `maxAttempts: 2`), 9, `spec.actions["a"].maxAttempts`, "no effect"},

@@ -27,6 +27,8 @@ const (
 	MaxMaxAttempts       = 1000000
 	MaxApproverGroups    = 16
 	MaxGroupLength       = 256
+	// MaxResolutionsRequired is as many as there are people who may be asked to approve.
+	MaxResolutionsRequired = MaxApprovalsRequired
 )
 
 // Rule decides if its conditions hold.
@@ -45,8 +47,8 @@ type Entry struct {
 	Rules []Rule
 	// Effect and Resource are the templates of effect key and resource; the zero Template if there is none.
 	Effect, Resource action.Template
-	// ApprovalTTLSeconds, ApprovalsRequired and MaxAttempts are 0 if not set.
-	ApprovalTTLSeconds, ApprovalsRequired, MaxAttempts int
+	// ApprovalTTLSeconds, ApprovalsRequired, MaxAttempts and ResolutionsRequired are 0 if not set.
+	ApprovalTTLSeconds, ApprovalsRequired, MaxAttempts, ResolutionsRequired int
 	// ApproverGroups are groups of which an approver has to be in one; without any, whoever may approve is asked.
 	ApproverGroups []string
 	// NotExecutedOnError tells the MCP gateway that an error result of the tool means that nothing was executed.
@@ -61,6 +63,9 @@ func (e Entry) Equal(o Entry) bool { return canonical.Equal(e.canonical, o.canon
 
 // Approvals is how many people have to say yes where the answer is approve.
 func (e Entry) Approvals() int { return max(1, e.ApprovalsRequired) }
+
+// Resolutions is how many people have to say the same of an effect before one that nobody knows of is settled.
+func (e Entry) Resolutions() int { return max(1, e.ResolutionsRequired) }
 
 // decides reports whether the entry can come to one of the decisions.
 func (e Entry) decides(d ...decision.Decision) bool {
@@ -92,7 +97,7 @@ func (d dialect) entryKeys() []string {
 		keys = append(keys, "effect", "resource", "mcp")
 	}
 	if d.object {
-		keys = append(keys, "approvalTTLSeconds", "approvalsRequired", "approverGroups", "maxAttempts")
+		keys = append(keys, "approvalTTLSeconds", "approvalsRequired", "approverGroups", "maxAttempts", "resolutionsRequired")
 	}
 	return keys
 }
@@ -128,6 +133,7 @@ func (p *parser) actions(v any, path string) map[string]Entry {
 		if e, ok := p.entry(m[name], at); ok {
 			out[name] = e
 			p.suspicions(e, at)
+			p.changes(name, e, at)
 		}
 	}
 	return out
@@ -234,6 +240,10 @@ func (p *parser) entry(v any, path string) (Entry, bool) {
 		}},
 		{"maxAttempts", func(v any, path string) (ok bool) {
 			e.MaxAttempts, ok = p.number(v, path, 1, MaxMaxAttempts)
+			return ok
+		}},
+		{"resolutionsRequired", func(v any, path string) (ok bool) {
+			e.ResolutionsRequired, ok = p.number(v, path, 1, MaxResolutionsRequired)
 			return ok
 		}},
 	} {

@@ -27,6 +27,9 @@ type Source struct {
 	// Invalid are the actions that it names and that are denied because it is invalid, each with a message that names a
 	// field path. The name "" stands for actions that could not even be named.
 	Invalid map[string]string
+	// Resolutions is how many people have to say the same of an effect, by action, of each entry that can be read: those of an
+	// invalid policy too.
+	Resolutions map[string]int
 }
 
 // NewSource judges an ActionPolicy object. One error makes the whole policy invalid, and an invalid policy denies every action it
@@ -37,6 +40,7 @@ func NewSource(name, version string, generation int64, actions any) (Source, []F
 	if h, err := RulesHash(actions); err == nil {
 		s.RulesHash = h
 	}
+	s.Resolutions = resolutions(entries)
 	i := slices.IndexFunc(findings, func(f Finding) bool { return !f.Warning })
 	if i < 0 {
 		s.Actions = entries
@@ -79,7 +83,15 @@ func (d Document) Source(name string) Source {
 		name = d.Name
 	}
 	h, _ := RulesHash(d.actions()) // entries were read from canonical values
-	return Source{Name: name, Version: d.Version, RulesHash: h, Actions: d.Actions}
+	return Source{Name: name, Version: d.Version, RulesHash: h, Actions: d.Actions, Resolutions: resolutions(d.Actions)}
+}
+
+func resolutions(entries map[string]Entry) map[string]int {
+	out := make(map[string]int, len(entries))
+	for name, e := range entries {
+		out[name] = e.Resolutions()
+	}
+	return out
 }
 
 // Ref names the policy that decided.
@@ -98,6 +110,8 @@ type Set struct {
 	namespace string
 	// unnamed are messages of invalid policies whose actions could not be named.
 	unnamed []string
+	// resolutions are the highest numbers that can be read.
+	resolutions map[string]int
 }
 
 // slot is what the union says about one action: an entry, or why there is none that counts.
@@ -114,8 +128,11 @@ func NewSet(sources []Source) *Set {
 	sources = slices.SortedFunc(slices.Values(sources), func(a, b Source) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.RulesHash, b.RulesHash))
 	})
-	s := &Set{slots: map[string]slot{}, sources: len(sources)}
+	s := &Set{slots: map[string]slot{}, sources: len(sources), resolutions: map[string]int{}}
 	for _, src := range sources {
+		for name, n := range src.Resolutions {
+			s.resolutions[name] = max(s.resolutions[name], n)
+		}
 		ref := Ref{Name: src.Name, Generation: src.Generation, RulesHash: src.RulesHash, Version: src.Version}
 		for name, message := range src.Invalid {
 			if name == "" {
@@ -190,6 +207,22 @@ func (s *Set) Entry(action string) *Entry {
 		return nil
 	}
 	return &found.entry
+}
+
+// Resolutions is how many people have to say the same of an effect of that action before it is settled. It may be read where
+// the action is refused: of entries that contradict each other the higher number counts, and of an invalid policy every entry
+// that has no error itself. Known is false where there may be a higher one that nobody can read. The action "" is one that
+// nobody knows the name of; the highest number of all counts for it.
+func (s *Set) Resolutions(action string) (n int, known bool) {
+	n, known = 1, true
+	for _, name := range s.names {
+		if action != "" && name != action {
+			continue
+		}
+		n = max(n, s.resolutions[name])
+		known = known && s.slots[name].reason != decision.PolicyInvalid
+	}
+	return n, known && len(s.unnamed) == 0
 }
 
 // Evaluation is the answer to one proposal.
@@ -274,6 +307,9 @@ func (s *Set) conclude(e Evaluation, d decision.Decision, reason decision.Reason
 	e.Decision, e.Reason = d, reason
 	switch d {
 	case decision.Allow:
+		if e.Proposal.Name == ChangeAction {
+			return e.deny(decision.PolicyChangeUnapproved, s.unapproved(e))
+		}
 		return e
 	case decision.Approve:
 		e.Message = s.asks(e)

@@ -195,6 +195,47 @@ func TestApprovalsAskForPeople(t *testing.T) {
 	}
 }
 
+// What nobody can read never makes it fewer people, and what is refused may be read all the same.
+func TestResolutionsOfASet(t *testing.T) {
+	one, two := `{"a":{"effect":"{id}","decision":"allow"}}`, `{"a":{"effect":"{id}","decision":"deny","resolutionsRequired":2}}`
+	other, invalid := `{"b":{"effect":"{id}","decision":"allow","resolutionsRequired":3}}`, `{"a":{"effect":"{id}","decision":"maybe","resolutionsRequired":4},"c":{"effect":"{id}","decision":"allow","resolutionsRequired":5}}`
+	for name, tc := range map[string]struct {
+		sources []string
+		action  string
+		want    int
+		known   bool
+	}{
+		"nothing":                           {nil, "a", 1, true},
+		"an entry that does not say":        {[]string{one}, "a", 1, true},
+		"an entry that does":                {[]string{two}, "a", 2, true},
+		"two that differ":                   {[]string{one, two}, "a", 2, true},
+		"in another order":                  {[]string{two, one}, "a", 2, true},
+		"of another action":                 {[]string{one, other}, "a", 1, true},
+		"an entry with an error":            {[]string{invalid}, "a", 1, false},
+		"beside one without":                {[]string{invalid, two}, "a", 2, false},
+		"an entry without, of an invalid":   {[]string{invalid}, "c", 5, false},
+		"of whatever action":                {[]string{two, other}, "", 3, true},
+		"of whatever action, of an invalid": {[]string{other, invalid}, "", 5, false},
+		"of an action that nothing names":   {[]string{other, invalid}, "d", 1, true},
+		"of an invalid that names nothing":  {[]string{`[]`}, "a", 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sources []policy.Source
+			for i, text := range tc.sources {
+				v, err := canonical.Parse([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, _ := policy.NewSource(fmt.Sprint("p", i), "", 1, v)
+				sources = append(sources, s)
+			}
+			if n, known := policy.NewSet(sources).Resolutions(tc.action); n != tc.want || known != tc.known {
+				t.Errorf("%d people, known: %t, want %d, %t", n, known, tc.want, tc.known)
+			}
+		})
+	}
+}
+
 func TestMessagesAreBounded(t *testing.T) {
 	long := strings.Repeat("é", 3000)
 	many := map[string]any{}

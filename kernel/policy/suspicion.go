@@ -31,6 +31,9 @@ func (p *parser) suspicions(e Entry, path string) {
 	if e.MaxAttempts > 0 && e.Effect.IsZero() {
 		p.warn(child(path, "maxAttempts"), "attempts are counted by effect key, and this entry has no effect template, so the limit has no effect; add effect")
 	}
+	if e.ResolutionsRequired > 0 && e.Effect.IsZero() {
+		p.warn(child(path, "resolutionsRequired"), "what is resolved is the record of an effect, and this entry has no effect template, so nobody is ever asked; add effect")
+	}
 	for i, r := range e.Rules {
 		at := element(child(path, "rules"), i)
 		if earlier := slices.IndexFunc(e.Rules[:i], func(r Rule) bool { return !r.HasWhen }); earlier >= 0 {

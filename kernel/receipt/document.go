@@ -119,6 +119,9 @@ type Document struct {
 	ResolutionUID  string
 	Evidence       string // or null
 	Resolves       Link   // the receipt that said ambiguous
+	// Resolvers are all people who had to say the same, in the order in which they said it, where one was not enough; else there
+	// are none. The last of them is Resolver. At most MaxResolvers.
+	Resolvers []Resolver
 
 	// Kind event.
 
@@ -188,6 +191,19 @@ type Approval struct {
 	Time      time.Time
 	Reason    string // or null
 	RulesHash string // of everything that decided in the namespace when it was accepted, or null
+}
+
+// MaxResolvers is how many people a receipt of a resolution names at most.
+const MaxResolvers = 10
+
+// Resolver is one of several people who said the same of an ambiguous effect.
+type Resolver struct {
+	Resolver  string
+	Name      string
+	UID       string
+	Statement string // the reason, under the key reason; or null
+	Evidence  string // or null
+	Resolves  Link   // the receipt that said ambiguous
 }
 
 // MaxRefused is how many refused statements a receipt lists.
@@ -277,6 +293,11 @@ func (d Document) Map() map[string]any {
 		m["resolution_name"] = d.ResolutionName
 		m["resolution_uid"] = d.ResolutionUID
 		m["resolves"] = d.Resolves.document()
+		resolvers := make([]any, len(d.Resolvers))
+		for i, r := range d.Resolvers {
+			resolvers[i] = r.document()
+		}
+		m["resolvers"] = resolvers
 	case KindStatusMissing:
 		d.putEffect(m)
 		m["result"] = orNull(string(d.Result))
@@ -414,6 +435,17 @@ func (a Approval) document() any {
 		"time":       orNullTime(a.Time),
 		"reason":     orNull(a.Reason),
 		"rules_hash": orNull(a.RulesHash),
+	}
+}
+
+func (r Resolver) document() any {
+	return map[string]any{
+		"resolver": r.Resolver,
+		"name":     r.Name,
+		"uid":      r.UID,
+		"reason":   orNull(r.Statement),
+		"evidence": orNull(r.Evidence),
+		"resolves": r.Resolves.document(),
 	}
 }
 

@@ -68,6 +68,10 @@ func resolutionDocument() Document {
 		EffectKey: a.EffectKey, EffectName: a.EffectName, EffectUID: a.EffectUID, Attempt: a.Attempt, Token: a.Token,
 		Result: decision.Failed, Statement: "looked at the ledger of the bank", Evidence: "https://bank.example/1",
 		Resolver: "carol", ResolutionName: "x.2.carol", ResolutionUID: "resolution-uid", Resolves: Link{7, someHash},
+		Resolvers: []Resolver{
+			{Resolver: "dave", Name: "x.2.dave", UID: "dave-uid", Statement: "asked the bank", Resolves: Link{6, someHash}},
+			{Resolver: "carol", Name: "x.2.carol", UID: "resolution-uid", Statement: "looked at the ledger of the bank", Evidence: "https://bank.example/1", Resolves: Link{7, someHash}},
+		},
 	}
 }
 
@@ -152,7 +156,7 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 		KindAction: common + effect + "action_hash admitted_time approvals approvals_required arguments authority claim_id decision decision_reason " +
 			"environment error execution executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request preconditions proposed_time reason refused refused_count " +
 			"reporter resource result rules_hash would_have",
-		KindResolution:     common + effect + "evidence reason resolution_name resolution_uid resolver resolves result",
+		KindResolution:     common + effect + "evidence reason resolution_name resolution_uid resolver resolvers resolves result",
 		KindStatusMissing:  common + effect + "message reason result",
 		KindEvent:          common + "data event",
 		KindLedgerAccepted: common + "acceptance_name acceptance_uid accepted acceptor reason",
@@ -175,6 +179,29 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 		"effect_name effect_uid error execution executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request reason reporter resource rules_hash "+
 		"token would_have"; got != want {
 		t.Errorf("of an action that was denied at once these are null\n%s, want\n%s", got, want)
+	}
+}
+
+// One person who was enough stands in no list; receipts of before there was one are read as such.
+func TestOneResolverIsNoList(t *testing.T) {
+	d := resolutionDocument()
+	d.Resolvers = nil
+	m := d.Map()
+	if list, ok := m["resolvers"].([]any); !ok || len(list) != 0 {
+		t.Errorf("resolvers is %v, want an empty list", m["resolvers"])
+	}
+	d.Seq, d.PrevHash = 1, Genesis
+	for _, before := range []bool{false, true} {
+		if before {
+			delete(m, "resolvers")
+		}
+		e, err := Build(Start(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Parse(e); err != nil || !reflect.DeepEqual(got, d) {
+			t.Errorf("read\n%+v, %v\nwant\n%+v", got, err, d)
+		}
 	}
 }
 

@@ -76,6 +76,9 @@ func (r *reader) document(kind string) Document {
 		d.ResolutionName = r.text("resolution_name")
 		d.ResolutionUID = r.text("resolution_uid")
 		d.Resolves = r.link("resolves")
+		if r.has("resolvers") {
+			d.Resolvers = r.resolvers()
+		}
 	case KindStatusMissing:
 		r.effect(&d, r.orNull, r.text)
 		d.Result = decision.Result(r.oneOf("result", string(decision.Ambiguous)))
@@ -313,6 +316,24 @@ func (r *reader) preconditions() []Precondition {
 		named = append(named, Precondition{APIVersion: sub.text("api_version"), Kind: sub.text("kind"), Name: sub.text("name"), Pointer: sub.text("pointer")})
 	})
 	return named
+}
+
+func (r *reader) resolvers() []Resolver {
+	var resolvers []Resolver
+	r.objects("resolvers", func(sub *reader) {
+		resolvers = append(resolvers, Resolver{
+			Resolver:  sub.text("resolver"),
+			Name:      sub.text("name"),
+			UID:       sub.text("uid"),
+			Statement: sub.orNull("reason"),
+			Evidence:  sub.orNull("evidence"),
+			Resolves:  sub.link("resolves"),
+		})
+	})
+	if len(resolvers) > MaxResolvers {
+		r.fail("resolvers", "has more than %d people", MaxResolvers)
+	}
+	return resolvers
 }
 
 func (r *reader) refused() []Refusal {

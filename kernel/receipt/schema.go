@@ -207,6 +207,8 @@ func resolutionKeys() []key {
 		{name: "resolution_name", value: text(), text: "Name of the Resolution."},
 		{name: "resolution_uid", value: text(), text: "Its uid."},
 		{name: "resolves", value: ref("link"), text: "The receipt that said ambiguous."},
+		{name: "resolvers", value: object{{"type", "array"}, {"maxItems", int64(MaxResolvers)}, {"items", ref("resolver")}},
+			text: "Later. All people who had to say the same, in the order in which they did, the last of them resolver; none: one was enough.", later: true},
 	}...)
 }
 
@@ -285,6 +287,14 @@ func definitions() object {
 		{name: "name", value: text(), text: "Its name."},
 		{name: "pointer", value: text(), text: "JSON pointer to the part, for example /spec/replicas."},
 	}, "object")
+	resolver := closed([]key{
+		{name: "resolver", value: text(), text: "Who said it."},
+		{name: "name", value: text(), text: "Name of the Resolution."},
+		{name: "uid", value: text(), text: "Its uid."},
+		{name: "reason", value: nullable(text()), text: "The reason the person gave."},
+		{name: "evidence", value: nullable(text()), text: "What the person named as evidence."},
+		{name: "resolves", value: ref("link"), text: "The receipt that said ambiguous."},
+	}, "object")
 	link := closed([]key{
 		{name: "seq", value: integerFrom(0), text: "The place in the chain; 0 is before the first receipt."},
 		{name: "hash", value: hash(), text: "The hash of the receipt there."},
@@ -308,6 +318,7 @@ func definitions() object {
 		{"approval", approval},
 		{"refusal", refusal},
 		{"precondition", precondition},
+		{"resolver", resolver},
 		{"link", link},
 	}
 }

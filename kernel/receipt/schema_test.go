@@ -464,7 +464,7 @@ var goldenFiles = map[string]struct {
 		kinds: map[string]int{KindAction: 4, KindResolution: 1, KindStatusMissing: 1, KindLedgerAccepted: 1, KindEvent: 1},
 		without: map[string]int{
 			"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4,
-			"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4,
+			"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4, "resolvers": 1,
 		},
 	},
 	// Since receipts name authority, and what was observed.

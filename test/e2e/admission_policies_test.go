@@ -74,6 +74,11 @@ var _ = Describe("An ActionPolicy", func() {
 		Entry("with a brace too many", fields{"decision": "allow", "effect": "a:{b}}"}, refusedBySchema("should match")),
 		Entry("with a placeholder that is a path", fields{"decision": "allow", "effect": "a:{b.c}"}, refusedBySchema("should match")),
 		Entry("with an empty template", fields{"decision": "allow", "effect": ""}, refusedBySchema("should be at least 1 chars long")),
+		Entry("with a blank resolutionsRequired", fields{"decision": "allow", "resolutionsRequired": nil}, deniedBy("ctrlrun-actionpolicies", `without a value: actions["x.y"].resolutionsRequired`)),
+		Entry("with a misspelt resolutionsRequired", fields{"decision": "allow", "resolutionRequired": int64(2)}, deniedBy("ctrlrun-actionpolicies", `unknown: actions["x.y"].resolutionRequired;`)),
+		Entry("with nobody to resolve", fields{"decision": "allow", "resolutionsRequired": int64(0)}, refusedBySchema("greater than or equal to 1")),
+		Entry("with more to resolve than there may be", fields{"decision": "allow", "resolutionsRequired": int64(11)}, refusedBySchema("less than or equal to 10")),
+		Entry("with a text for a number of people", fields{"decision": "allow", "resolutionsRequired": "2"}, refusedBySchema("must be of type integer")),
 		Entry("with nobody to approve", fields{"decision": "approve", "approvalsRequired": int64(0)}, refusedBySchema("greater than or equal to 1")),
 	)
 
@@ -93,7 +98,7 @@ var _ = Describe("An ActionPolicy", func() {
 	},
 		Entry("with everything there is", fields{
 			"effect": "a:{b}:{resource}", "resource": "r:{c}", "mcp": fields{"not_executed_on_error": true},
-			"approvalTTLSeconds": int64(60), "approvalsRequired": int64(2), "maxAttempts": int64(3),
+			"approvalTTLSeconds": int64(60), "approvalsRequired": int64(2), "maxAttempts": int64(3), "resolutionsRequired": int64(10),
 			"rules": []any{fields{"when": fields{"a_gte": int64(1), "a_lt": int64(5), "b_in": []any{"x", int64(1), nil}}, "decision": "approve"}, fields{"decision": "deny"}},
 		}),
 		Entry("with values of every type", rule(fields{
@@ -184,7 +189,7 @@ var _ = Describe("Settings", func() {
 		o := settings(nil)
 		Expect(env.Client(s.editor).Create(ctx, o)).To(Succeed())
 		Expect(get(o, "spec")).To(Equal(fields{
-			"mode": "Enforce", "authority": "NotRequired",
+			"mode": "Enforce", "authority": "NotRequired", "policyChanges": "Free",
 			"approvalTTLSeconds": int64(900), "maxLeaseSeconds": int64(86400), "finishedTTLSeconds": int64(86400),
 			"maxDelegationDepth": int64(3),
 		}))

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -232,6 +233,12 @@ var _ = Describe("A role", func() {
 		Entry("a policy admin to read what was handed on", "policy-admin", "list", "delegations"),
 		Entry("a policy admin to say that it is revoked", "policy-admin", "create", "revocations"),
 		Entry("a policy admin to revoke", "policy-admin", "revoke", "delegations"),
+		Entry("a policy admin to govern policies", "policy-admin", "govern", "actionpolicies"),
+		Entry("a policy admin to govern grants", "policy-admin", "govern", "grants"),
+		Entry("a policy admin to propose", "policy-admin", "create", "policyproposals"),
+		Entry("an approver to read what is proposed", "approver", "get", "policyproposals"),
+		Entry("a viewer to read proposals", "viewer", "list", "policyproposals"),
+		Entry("the operator to watch proposals", "operator", "watch", "policyproposals"),
 		Entry("a viewer to read grants", "viewer", "list", "grants"),
 		Entry("a viewer to read delegations", "viewer", "list", "delegations"),
 		Entry("a viewer to read revocations", "viewer", "list", "revocations"),
@@ -243,7 +250,7 @@ var _ = Describe("A role", func() {
 	)
 
 	It("gives the operator every status of authority", func(ctx SpecContext) {
-		for _, resource := range []string{"grants", "delegations", "revocations"} {
+		for _, resource := range []string{"grants", "delegations", "revocations", "policyproposals"} {
 			Expect(may(ctx, operator, theStage().namespace, "update", resource, "status", "")).To(BeTrue(), resource)
 		}
 	})
@@ -294,6 +301,13 @@ var _ = Describe("A role", func() {
 		Entry("the operator to approve", "operator", "approve", "actiontypes", ""),
 		Entry("the operator to create Approvals", "operator", "create", "approvals", ""),
 		Entry("the operator to write policies", "operator", "update", "actionpolicies", ""),
+		Entry("the operator to create policies", "operator", "create", "actionpolicies", ""),
+		Entry("the operator to delete policies", "operator", "delete", "actionpolicies", ""),
+		Entry("the operator to create Actions", "operator", "create", "actions", ""),
+		Entry("the operator to change a proposal", "operator", "update", "policyproposals", ""),
+		Entry("the operator to govern", "operator", "govern", "actionpolicies", ""),
+		Entry("an agent to propose a policy", "agent", "create", "policyproposals", ""),
+		Entry("an approver to propose a policy", "approver", "create", "policyproposals", ""),
 		Entry("the operator to represent anybody", "operator", "represent", "users", ""),
 	)
 
@@ -384,10 +398,19 @@ var _ = Describe("Configuration that was stored before it was refused", Serial, 
 			fields{"actions": fields{}, "x": "y"}, fields{"actions": fields{}, "x": "z"}, fields{"actions": fields{}}),
 		Entry("Grant", "ctrlrun-grants", "Grant", "g",
 			terms(fields{"x": "y"}), terms(fields{"x": "z"}), terms(nil)),
+		Entry("PolicyProposal", "ctrlrun-policyproposals", "PolicyProposal", "pp",
+			proposed(fields{"x": "y"}), proposed(fields{"x": "z"}), proposed(nil)),
 		Entry("Settings", "ctrlrun-settings", "Settings", "default",
 			fields{"x": "y"}, fields{"x": "z"}, fields{"maxLeaseSeconds": int64(600)}),
 	)
 })
+
+// proposed is the spec of a PolicyProposal, with more keys.
+func proposed(more fields) fields {
+	spec := fields{"targetRef": fields{"kind": "ActionPolicy", "name": "p"}, "content": fields{"actions": fields{}}}
+	maps.Copy(spec, more)
+	return spec
+}
 
 // readsOnly says whether a rule gives nothing but reading this one resource.
 func readsOnly(r rbacv1.PolicyRule, resource string) bool {

@@ -40,6 +40,8 @@ var (
 	failedA    = edit(executingA, fields{"state": "Failed", "startedAttempts": int64(1)})
 	ambiguousA = edit(executingA, fields{"state": "Ambiguous", "cause": "LeaseLapsed", "startedAttempts": int64(1)})
 	lost       = fields{"state": "Ambiguous", "attempt": int64(1), "startedAttempts": int64(1), "cause": "StatusMissing"}
+	askedTwo   = edit(ambiguousA, fields{"resolutionsRequired": int64(2)})
+	byTwo      = edit(resolution, fields{"resolvers": []any{edit(resolution, fields{"name": "q", "uid": "uid-q", "resolver": "duty"}), resolution}})
 	secondB    = edit(executingA, fields{"attempt": int64(2), "holder": holderB, "token": "token-2"})
 )
 
@@ -47,7 +49,7 @@ var (
 func effectIn(ctx SpecContext, namespace string, status fields) *unstructured.Unstructured {
 	o := effect(namespace, status)
 	if status != nil && status["state"] == "Failed" {
-		o.Object["status"] = edit(executingA, fields{"holder": status["holder"], "attempt": status["attempt"], "token": status["token"]})
+		o.Object["status"] = edit(executingA, fields{"holder": status["holder"], "attempt": status["attempt"], "token": status["token"], "resolutionsRequired": status["resolutionsRequired"]})
 	}
 	ExpectWithOffset(1, env.Client(operator).Create(ctx, o)).To(Succeed())
 	if status != nil && status["state"] == "Failed" {
@@ -94,6 +96,9 @@ var _ = Describe("The record of an Effect", func() {
 		Entry("from Executing to Ambiguous", executingA, ambiguousA),
 		Entry("from Ambiguous to Committed", ambiguousA, edit(committedA, fields{"cause": "LeaseLapsed", "resolution": resolution})),
 		Entry("from Ambiguous to Failed", ambiguousA, edit(failedA, fields{"cause": "LeaseLapsed", "resolution": resolution})),
+		Entry("from Ambiguous to Failed by two people who were asked for", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": byTwo})),
+		Entry("from Ambiguous to Failed by more people than were", ambiguousA, edit(failedA, fields{"cause": "LeaseLapsed", "resolution": byTwo})),
+		Entry("from Failed to an attempt that asks for another number", edit(failedA, fields{"resolutionsRequired": int64(2)}), edit(secondB, fields{"resolutionsRequired": int64(1)})),
 		Entry("from Failed to the next attempt of another Action", failedA, secondB),
 		Entry("from Failed to the next attempt, reserved", failedA, edit(secondB, fields{"state": "Reserved"})),
 		Entry("from lost to Committed", lost, edit(lost, fields{"state": "Committed", "resolution": resolution})),
@@ -107,6 +112,7 @@ var _ = Describe("The record of an Effect", func() {
 		keeps        = "change only with the state"
 		newAttempt   = "a new attempt has the next number"
 		sameAttempt  = "an attempt keeps its number"
+		asManyPeople = "as many people as the attempt asked for"
 	)
 	DescribeTable("does not go", func(ctx SpecContext, from, to fields, why string) {
 		o := effectIn(ctx, s.namespace, from)
@@ -140,6 +146,13 @@ var _ = Describe("The record of an Effect", func() {
 		Entry("from Executing to another nonce", executingA, edit(executingA, fields{"nonce": "n"}), keeps),
 		Entry("from Executing to a longer lease", executingA, edit(executingA, fields{"leaseExpirationTime": "2027-01-02T03:04:05.000000Z"}), keeps),
 		Entry("from Ambiguous to resolved and still Ambiguous", ambiguousA, edit(ambiguousA, fields{"resolution": resolution}), keeps),
+		Entry("from Executing to fewer people who have to resolve it", edit(executingA, fields{"resolutionsRequired": int64(2)}), edit(executingA, fields{"resolutionsRequired": int64(1)}), keeps),
+		Entry("from Ambiguous to more people who have to", ambiguousA, askedTwo, keeps),
+		Entry("from Ambiguous to nobody who says how many", askedTwo, ambiguousA, keeps),
+		Entry("from Executing to Ambiguous for fewer people", edit(executingA, fields{"resolutionsRequired": int64(2)}), ambiguousA, sameAttempt),
+		Entry("from Ambiguous to Failed by fewer people than were asked for", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": resolution}), asManyPeople),
+		Entry("from Ambiguous to Failed by one of two", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": edit(resolution, fields{"resolvers": []any{resolution}})}), asManyPeople),
+		Entry("from Ambiguous to Failed by one person twice", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": edit(resolution, fields{"resolvers": []any{resolution, edit(resolution, fields{"name": "q", "uid": "uid-q"})}})}), "nobody is counted twice"),
 		Entry("from Executing to Committed by another holder", executingA, edit(committedA, fields{"holder": holderB}), sameAttempt),
 		Entry("from Executing to Failed as another attempt", executingA, edit(failedA, fields{"attempt": int64(2)}), sameAttempt),
 		Entry("from Executing to Committed with another token", executingA, edit(committedA, fields{"token": "token-2"}), sameAttempt),

@@ -198,6 +198,7 @@ var _ = Describe("A status of configuration", func() {
 		Entry("ActionPolicy", "ActionPolicy", "p", fields{"actions": fields{}}),
 		Entry("Settings", "Settings", "default", fields{}),
 		Entry("Grant", "Grant", "g", terms(nil)),
+		Entry("PolicyProposal", "PolicyProposal", "pp", proposed(nil)),
 	)
 
 	It("does not come with a new object", func(ctx context.Context) {

@@ -6,6 +6,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -103,6 +104,61 @@ var _ = Describe("an effect whose record lost its status", Serial, func() {
 		expectAccepted(r)
 		s.effectReaches(key, v1alpha1.EffectCommitted)
 		s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionBlocked, string(decision.Duplicate))
+		s.chainHolds()
+	})
+
+	It("asks as many people as the policy does by then, and nobody can say how many while that is invalid", func() {
+		s := newScene()
+		two := `{"door.open": {"effect": "door:{id}", "decision": "allow", "resolutionsRequired": 2}}`
+		broken := `{"door.open": {"effect": "door:{id}", "rules": [{"when": {"at_eq": {"hour": 1.5}}, "decision": "allow"}]}}`
+		lost := func(id, before, then string) (string, receipt.Document) {
+			GinkgoHelper()
+			s.policy("doors", before)
+			a := s.reaches(s.propose(act("door.open", `{"id":"`+id+`"}`)), v1alpha1.ActionAdmitted)
+			s.report(s.agent, a, v1alpha1.OutcomeCommitted)
+			s.reaches(a, v1alpha1.ActionCommitted)
+			s.policy("doors", then)
+			key := "door:" + id
+			s.strip(key)
+			s.effectReaches(key, v1alpha1.EffectAmbiguous)
+			Eventually(func() []receipt.Document { return s.receiptsOfKind(receipt.KindStatusMissing, key) }).Should(HaveLen(1))
+			return key, s.receiptsOfKind(receipt.KindStatusMissing, key)[0]
+		}
+		says := func(key string, d receipt.Document) *v1alpha1.Resolution {
+			GinkgoHelper()
+			r := s.quoting(key, d, v1alpha1.ResolutionCommitted)
+			Expect(env.Client(s.oncall).Create(ctx, r)).To(Succeed())
+			return r
+		}
+		isOpen := func(r *v1alpha1.Resolution, reason string) {
+			GinkgoHelper()
+			Eventually(func(g Gomega) {
+				c := verdict(r)
+				g.Expect(c.Status).To(Equal(metav1.ConditionUnknown), c.Message)
+				g.Expect(c.Reason).To(Equal(reason), c.Message)
+			}).Should(Succeed())
+		}
+		withoutEffectRules()
+		one := `{"door.open": {"effect": "door:{id}", "decision": "allow"}}`
+
+		By("two, which the attempt did not ask for")
+		key, loss := lost(unique("a"), one, two)
+		Expect(s.effect(key).Status.ResolutionsRequired).To(Equal(int64(2)))
+		r := says(key, loss)
+		isOpen(r, v1alpha1.ReasonMorePeopleRequired)
+		s.policy("doors", one)
+		Expect(s.effect(key).Status.State).To(Equal(v1alpha1.EffectAmbiguous))
+
+		By("nobody knows how many")
+		key, loss = lost(unique("b"), one, broken)
+		Expect(s.effect(key).Status.ResolutionsRequired).To(BeZero())
+		r = says(key, loss)
+		isOpen(r, v1alpha1.ReasonPolicyInvalid)
+		Expect(s.effect(key).Status.State).To(Equal(v1alpha1.EffectAmbiguous))
+		s.policy("doors", two)
+		isOpen(r, v1alpha1.ReasonMorePeopleRequired)
+		s.policy("doors", one)
+		s.effectReaches(key, v1alpha1.EffectCommitted)
 		s.chainHolds()
 	})
 

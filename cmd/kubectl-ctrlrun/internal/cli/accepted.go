@@ -47,8 +47,11 @@ func (a *app) waitJudged(whole context.Context, s *session, statement kube.Objec
 				return nil, explain(update.Err)
 			}
 			condition := meta.FindStatusCondition(conditionsOf(update.Object), v1alpha1.AcceptedCondition)
-			if condition == nil || condition.Status == metav1.ConditionUnknown {
+			if condition == nil {
 				continue
+			}
+			if condition.Status == metav1.ConditionUnknown {
+				return nil, &openError{condition.Message}
 			}
 			if condition.Status == metav1.ConditionTrue {
 				return update.Object, nil
@@ -57,6 +60,11 @@ func (a *app) waitJudged(whole context.Context, s *session, statement kube.Objec
 		}
 	}
 }
+
+// openError says that a statement was taken up, and that it takes something else before it has its verdict.
+type openError struct{ missing string }
+
+func (e *openError) Error() string { return e.missing }
 
 func conditionsOf(statement kube.Object) []metav1.Condition {
 	switch s := statement.(type) {

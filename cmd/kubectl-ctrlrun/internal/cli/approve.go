@@ -23,6 +23,9 @@ It shows the cluster, who you are and whether you may, the exact action with its
 so far and until when you can answer. The hash is computed from what is shown. Then it asks, creates an Approval, and waits
 until the operator has accepted it; a refused approval is a non-zero exit.
 
+Of a change of policies (ctrlrun.policy.change) it shows what would be another line, if what is proposed and what is in force
+have the hashes that the action names; else it says so and does not approve.
+
 --yes does not ask, and needs --hash: the hash of what you read elsewhere. --dry-run=client -o yaml prints the Approval for
 somebody without this plugin to apply.`
 
@@ -119,10 +122,14 @@ func (a *app) answer(ctx context.Context, s *session, answer *answering, name st
 	if err != nil {
 		return err
 	}
-	a.showQuestion(ctx, s, action, may)
+	change, unseen := s.changeText(ctx, action)
+	a.showQuestion(ctx, s, action, may, changeRow(change, unseen))
 	if !may.allowed {
 		return exit.Errorf(exit.Refused, "you may not %s %s in namespace %s: you lack %s; see kubectl ctrlrun who-can approve %s",
 			answer.verb, action.Spec.ActionType, s.Namespace(), may.missing, action.Spec.ActionType)
+	}
+	if unseen != nil && answer.decision == v1alpha1.Approved && !answer.yes {
+		return exit.Errorf(exit.Failure, "what would be approved is not on the screen, for %w", unseen)
 	}
 	if !answer.yes {
 		if err := a.confirm(strings.ToUpper(answer.verb[:1])+answer.verb[1:]+" exactly this?", "--yes --hash "+hash); err != nil {
@@ -178,7 +185,7 @@ func (a *app) printApproval(s *session, answer *answering, approval *v1alpha1.Ap
 }
 
 // showQuestion shows on stderr what is asked: stdout is for the answer.
-func (a *app) showQuestion(ctx context.Context, s *session, action *v1alpha1.Action, may verdict) {
+func (a *app) showQuestion(ctx context.Context, s *session, action *v1alpha1.Action, may verdict, change string) {
 	t := a.fieldsOn(a.streams.ErrOut)
 	t.row("Cluster", s.cluster)
 	t.row("Namespace", s.Namespace())
@@ -186,7 +193,16 @@ func (a *app) showQuestion(ctx context.Context, s *session, action *v1alpha1.Act
 	t.row("You may", s.mayAnswer(ctx, action, may))
 	t.gap()
 	actionRows(t, action, s.ruleText(ctx, action))
+	t.row("Change", change)
 	t.flush()
+}
+
+// changeRow is the change, or why it is not shown.
+func changeRow(change string, unseen error) string {
+	if unseen != nil {
+		return "NOT SHOWN: " + unseen.Error()
+	}
+	return change
 }
 
 // mayAnswer says whether an answer of this person would count. The operator decides; this only saves them a refusal.

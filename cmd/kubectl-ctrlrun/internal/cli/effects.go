@@ -85,7 +85,7 @@ func (a *app) printEffects(effects []v1alpha1.Effect, everywhere, wide bool) {
 		header = append([]string{"NAMESPACE"}, header...)
 	}
 	if wide {
-		header = append(header, "LATE OUTCOME", "TOKEN", "LEASE")
+		header = append(header, "LATE OUTCOME", "TOKEN", "LEASE", "PEOPLE")
 	}
 	t := a.table(header...)
 	for i := range effects {
@@ -103,14 +103,17 @@ func (a *app) printEffects(effects []v1alpha1.Effect, everywhere, wide bool) {
 			cells = append([]string{effect.Namespace}, cells...)
 		}
 		if wide {
-			late, lease := "", ""
+			late, lease, people := "", "", ""
+			if n := status.ResolutionsRequired; n > 0 {
+				people = fmt.Sprint(n)
+			}
 			if status.LateOutcomeRef != nil {
 				late = string(status.LateOutcomeRef.Result)
 			}
 			if status.LeaseExpirationTime != nil {
 				lease = status.LeaseExpirationTime.UTC().Format("2006-01-02T15:04:05Z")
 			}
-			cells = append(cells, orDash(late), orDash(status.Token), orDash(lease))
+			cells = append(cells, orDash(late), orDash(status.Token), orDash(lease), orDash(people))
 		}
 		t.row(cells...)
 	}
@@ -145,9 +148,21 @@ func effectRows(t fields, effect *v1alpha1.Effect, arguments string) {
 	if late := status.LateOutcomeRef; late != nil {
 		t.row("Late outcome", fmt.Sprintf("%s: it came after the lease was declared over and settles nothing (%s)", late.Result, late.Name))
 	}
-	if resolution := status.Resolution; resolution != nil {
+	if n := status.ResolutionsRequired; n > 1 && status.Resolution == nil {
+		t.row("Resolvers", fmt.Sprintf("%d people have to say the same, if nobody knows how it ended", n))
+	}
+	resolution := status.Resolution
+	switch {
+	case resolution == nil:
+	case len(resolution.Resolvers) == 0:
 		t.row("Resolved by", resolution.Resolver)
 		t.row("Reason", resolution.Reason)
 		t.row("Evidence", resolution.Evidence)
+	default:
+		for _, one := range resolution.Resolvers {
+			t.row("Resolved by", one.Resolver)
+			t.row("Reason", one.Reason)
+			t.row("Evidence", one.Evidence)
+		}
 	}
 }

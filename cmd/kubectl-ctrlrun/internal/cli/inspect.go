@@ -103,7 +103,11 @@ func (a *app) inspectName(ctx context.Context, s *session, arg string, objects *
 		return a.printInspection(s, x)
 	}
 	a.noteMissing(x)
-	a.printAction(x)
+	change := ""
+	if object.Status.ReceiptRef == nil {
+		change = changeRow(s.changeText(ctx, object))
+	}
+	a.printAction(x, change)
 	a.printEvents(x.Events)
 	if x.Effect == nil {
 		return nil
@@ -201,10 +205,11 @@ func lastEnd(receipts []v1alpha1.Receipt) *v1alpha1.Receipt {
 	return nil
 }
 
-func (a *app) printAction(x *inspection) {
+func (a *app) printAction(x *inspection, change string) {
 	object := x.Action
 	t := a.fields()
 	actionRows(t, object, "")
+	t.row("Change", change)
 	t.row("State", string(object.Status.State))
 	t.row("Reason", object.Status.Reason)
 	t.row("Message", object.Status.Message)
@@ -285,7 +290,9 @@ func (a *app) inspectEffect(ctx context.Context, s *session, name string, object
 // inspectHolder collects what is known of the action that holds an effect.
 func (s *session) inspectHolder(ctx context.Context, effect *v1alpha1.Effect) (*inspection, error) {
 	x := newInspection()
-	x.Effect = effect
+	if err := s.inspectedSaid(ctx, x, effect); err != nil {
+		return nil, err
+	}
 	holder := effectStatus(effect).Holder
 	if holder == nil {
 		return x, nil
@@ -331,6 +338,7 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 		}
 		h.flush()
 	}
+	a.printSaid(ctx, s, effect)
 	if err != nil {
 		a.note("its receipts cannot be read: %s", oneLine(err.Error()))
 		return nil
@@ -343,6 +351,72 @@ func (a *app) printEffect(ctx context.Context, s *session, effect *v1alpha1.Effe
 		a.note("nobody knows whether it happened; find out, then run: %s", resolveCommandLine(effect.Name, effect.Namespace))
 	}
 	return nil
+}
+
+// printSaid shows who has said what of an effect that nobody knows of.
+func (a *app) printSaid(ctx context.Context, s *session, effect *v1alpha1.Effect) {
+	said, err := s.saidOf(ctx, effect)
+	if err != nil {
+		a.note("what people have said of it cannot be read: %s", oneLine(err.Error()))
+	}
+	if len(said) == 0 {
+		return
+	}
+	a.println()
+	t := a.table("RESOLVER", "SAYS", "COUNTS", "SINCE", "REASON", "EVIDENCE")
+	for i := range said {
+		spec := said[i].Spec
+		t.row(spec.Resolver, statedWord(spec.Result), countsText(&said[i]), ago(said[i].CreationTimestamp), oneLine(spec.Reason), orDash(oneLine(spec.Evidence)))
+	}
+	t.flush()
+	for i := range said {
+		if c := meta.FindStatusCondition(said[i].Status.Conditions, v1alpha1.AcceptedCondition); c != nil && c.Status == metav1.ConditionUnknown {
+			a.note("%s", oneLine(c.Message))
+			return
+		}
+	}
+}
+
+// saidOf are the Resolutions of the present attempt of an effect that is Ambiguous, in the order in which they were made.
+func (s *session) saidOf(ctx context.Context, effect *v1alpha1.Effect) ([]v1alpha1.Resolution, error) {
+	status := effectStatus(effect)
+	if status.State != v1alpha1.EffectAmbiguous {
+		return nil, nil
+	}
+	var said []v1alpha1.Resolution
+	var page v1alpha1.ResolutionList
+	err := s.eachPage(ctx, &page, func() error {
+		for i := range page.Items {
+			if spec := page.Items[i].Spec; spec.Attempt == status.Attempt && spec.EffectRef.UID == effect.UID {
+				said = append(said, *page.Items[i].DeepCopy())
+			}
+		}
+		return nil
+	}, kube.InNamespace(effect.Namespace), kube.MatchingFields{"spec.effectRef.name": effect.Name})
+	slices.SortStableFunc(said, func(a, b v1alpha1.Resolution) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	return said, err
+}
+
+// countsText is whether a Resolution counts.
+func countsText(r *v1alpha1.Resolution) string {
+	switch c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.AcceptedCondition); {
+	case c == nil:
+		return "not judged yet"
+	case c.Status == metav1.ConditionUnknown:
+		return "with others: " + c.Reason
+	case c.Status == metav1.ConditionFalse:
+		return "no: " + c.Reason
+	}
+	return "yes"
+}
+
+// saidText is what a Resolution says, on one line.
+func saidText(r *v1alpha1.Resolution) string {
+	text := statedWord(r.Spec.Result) + ": " + oneLine(r.Spec.Reason)
+	if counts := countsText(r); strings.HasPrefix(counts, "no: ") {
+		text += " (does not count: " + strings.TrimPrefix(counts, "no: ") + ")"
+	}
+	return text
 }
 
 // argumentsOf are those of the present attempt of an effect, laid out for reading: of the Action that holds it, or if that is

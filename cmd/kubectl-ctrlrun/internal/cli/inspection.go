@@ -35,7 +35,9 @@ type inspection struct {
 	Effect *v1alpha1.Effect `json:"effect"`
 	// Approvals are all that name this action, or its hash, whether they count or not.
 	Approvals []v1alpha1.Approval `json:"approvals"`
-	Events    []inspectedEvent    `json:"events"`
+	// Resolutions are all of the present attempt of an effect that is Ambiguous: who has said what so far.
+	Resolutions []v1alpha1.Resolution `json:"resolutions"`
+	Events      []inspectedEvent      `json:"events"`
 	// Reduced says that the events were made from the receipt, because the action is gone.
 	Reduced bool `json:"reduced"`
 	// Hidden names the members that are null or empty because whoever asks may not read them.
@@ -51,7 +53,7 @@ type inspectedEvent struct {
 
 // newInspection knows nothing yet.
 func newInspection() *inspection {
-	return &inspection{Schema: inspectionSchema, Receipt: json.RawMessage("null"), Approvals: []v1alpha1.Approval{}, Events: []inspectedEvent{}, Hidden: []string{}}
+	return &inspection{Schema: inspectionSchema, Receipt: json.RawMessage("null"), Approvals: []v1alpha1.Approval{}, Resolutions: []v1alpha1.Resolution{}, Events: []inspectedEvent{}, Hidden: []string{}}
 }
 
 // hide notes that a member could not be read, if that is what err says.
@@ -105,12 +107,19 @@ func (s *session) inspectedEffect(ctx context.Context, x *inspection, name strin
 	err := s.kube.Get(ctx, s.key(name), effect)
 	switch {
 	case err == nil:
-		x.Effect = effect
-		return nil
+		return s.inspectedSaid(ctx, x, effect)
 	case apierrors.IsNotFound(err) && !missingKind(err): // nothing was reserved
 		return nil
 	}
 	return x.hide("effect", err)
+}
+
+// inspectedSaid adds an effect, and what people have said of it so far.
+func (s *session) inspectedSaid(ctx context.Context, x *inspection, effect *v1alpha1.Effect) error {
+	x.Effect = effect
+	said, err := s.saidOf(ctx, effect)
+	x.Resolutions = append(x.Resolutions, said...)
+	return x.hide("resolutions", err)
 }
 
 // inspectedApprovals looks at every approval: one of another action with the same content has the same hash.
@@ -312,6 +321,9 @@ func (x *inspection) forPrograms(scheme *runtime.Scheme) (*inspection, error) {
 	}
 	for i := range x.Approvals {
 		objects = append(objects, &x.Approvals[i])
+	}
+	for i := range x.Resolutions {
+		objects = append(objects, &x.Resolutions[i])
 	}
 	for _, object := range objects {
 		object.SetManagedFields(nil)

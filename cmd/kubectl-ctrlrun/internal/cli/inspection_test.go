@@ -316,14 +316,14 @@ func TestAnObservedActionIsShownAsSuch(t *testing.T) {
 	x.Action.Status.ReceiptRef = &v1alpha1.ReceiptReference{Name: "payments-000000000001"}
 	authority, result, would := "Authority: Delegation urgent, from Grant refunds, break glass", "Result: observed, failed, 2026-03-01T12:00:00Z",
 		"Would have: stopped at approval_required (approve, rule[1])"
-	shown := show(func(a *app) { a.printAction(x) })
+	shown := show(func(a *app) { a.printAction(x, "") })
 	gone := show(func(a *app) { a.printGone(x) })
 	for _, want := range []string{authority, result, would} {
 		if !strings.Contains(shown, want) || !strings.Contains(gone, want) {
 			t.Errorf("%q is not in %q, or not in %q", want, shown, gone)
 		}
 	}
-	if enforced := show(func(a *app) { a.printAction(finished(t)); a.printGone(finished(t)) }); strings.Contains(enforced, "Would have") || strings.Contains(enforced, "Authority") {
+	if enforced := show(func(a *app) { a.printAction(finished(t), ""); a.printGone(finished(t)) }); strings.Contains(enforced, "Would have") || strings.Contains(enforced, "Authority") {
 		t.Errorf("in enforce mode it says %q", enforced)
 	}
 	schema := documentedSchema(t)

@@ -34,6 +34,8 @@ type effectLine struct {
 	Receipt    string                 `json:"receipt,omitempty"`
 	Hash       string                 `json:"receiptHash,omitempty"`
 	Late       v1alpha1.OutcomeResult `json:"lateOutcome,omitempty"`
+	// People is how many different people have to say the same, as the attempt says; left out where one is enough.
+	People int64 `json:"resolutionsRequired,omitempty"`
 	// Arguments of the attempt, as long as its Action or the receipt that says ambiguous can be read.
 	Arguments json.RawMessage `json:"arguments,omitempty"`
 }
@@ -52,6 +54,9 @@ func lineOf(effect *v1alpha1.Effect, quoted *quotedReceipt) effectLine {
 	}
 	if late := status.LateOutcomeRef; late != nil {
 		line.Late = late.Result
+	}
+	if status.ResolutionsRequired > 1 {
+		line.People = status.ResolutionsRequired
 	}
 	if quoted != nil {
 		line.Receipt, line.Hash = quoted.ref.Name, quoted.ref.Hash

@@ -325,7 +325,7 @@ func (w *walk) over(ctx context.Context, o *v1alpha1.Effect) (bool, error) {
 	if by := o.Status.Resolution; by != nil {
 		resolution := &v1alpha1.Resolution{}
 		there, err := w.get(ctx, by.Name, resolution)
-		return !there || resolution.UID != by.UID || meta.FindStatusCondition(resolution.Status.Conditions, v1alpha1.AcceptedCondition) != nil, err
+		return !there || resolution.UID != by.UID || records.Given(meta.FindStatusCondition(resolution.Status.Conditions, v1alpha1.AcceptedCondition)), err
 	}
 	holder := o.Status.Holder
 	if holder == nil {

@@ -107,7 +107,17 @@ type storyEvent struct {
 	Statement   string    `json:"statement,omitempty"` // the resolver's reason
 	Evidence    string    `json:"evidence,omitempty"`
 	Resolves    int64     `json:"resolves,omitempty"` // the seq that said ambiguous
-	Altered     bool      `json:"altered,omitempty"`  // the document does not have the stored hash
+	// Resolvers are all people who had to say the same, where one was not enough.
+	Resolvers []storyResolver `json:"resolvers,omitempty"`
+	Altered   bool            `json:"altered,omitempty"` // the document does not have the stored hash
+}
+
+type storyResolver struct {
+	Resolver  string `json:"resolver"`
+	Statement string `json:"statement,omitempty"`
+	Evidence  string `json:"evidence,omitempty"`
+	Resolves  int64  `json:"resolves"`
+	Name      string `json:"name"`
 }
 
 type storyRefused struct {
@@ -250,10 +260,14 @@ func (t *story) add(d receipt.Document, e receipt.Entry) {
 			attempt.Approvals = append(attempt.Approvals, storyApproval{Approver: approval.Approver, Time: approval.Time, Reason: approval.Reason, Name: approval.Name})
 		}
 	}
+	var resolvers []storyResolver
+	for _, r := range d.Resolvers {
+		resolvers = append(resolvers, storyResolver{Resolver: r.Resolver, Statement: r.Statement, Evidence: r.Evidence, Resolves: r.Resolves.Seq, Name: r.Name})
+	}
 	attempt.Events = append(attempt.Events, storyEvent{
 		Seq: d.Seq, Hash: e.Hash, Time: d.FinishedTime, Kind: d.Kind, Result: string(d.Result), Execution: string(d.Execution), Reason: string(d.Reason), Message: d.Message,
 		Reporter: d.Reporter, Error: d.Error, LateOutcome: d.LateOutcomeName,
-		Resolver: d.Resolver, Statement: d.Statement, Evidence: d.Evidence, Resolves: d.Resolves.Seq, Altered: altered,
+		Resolver: d.Resolver, Statement: d.Statement, Evidence: d.Evidence, Resolves: d.Resolves.Seq, Resolvers: resolvers, Altered: altered,
 	})
 }
 
@@ -480,11 +494,15 @@ func (e storyEvent) text() string {
 	case e.Reporter != "":
 		text += ", as reported by " + e.Reporter
 	}
-	if e.Resolver != "" {
-		text += " by " + e.Resolver + quoted(e.Statement)
+	resolvers := e.Resolvers
+	if len(resolvers) == 0 && e.Resolver != "" {
+		resolvers = []storyResolver{{Resolver: e.Resolver, Statement: e.Statement, Evidence: e.Evidence}}
 	}
-	if e.Evidence != "" {
-		text += ", evidence " + e.Evidence
+	for i, r := range resolvers {
+		text += map[bool]string{true: " by ", false: ", and by "}[i == 0] + r.Resolver + quoted(r.Statement)
+		if r.Evidence != "" {
+			text += ", evidence " + r.Evidence
+		}
 	}
 	text += fmt.Sprintf(" (receipt %d)", e.Seq)
 	if e.Altered {

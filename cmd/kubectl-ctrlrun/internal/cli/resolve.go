@@ -26,6 +26,9 @@ asks, creates a Resolution, and waits until the operator has accepted it.
   --not-executed    it did not happen; another attempt may be made. This needs --evidence, such as a link to the
                     provider's record
 
+Where the policy wants more than one person to say the same (resolutionsRequired), it waits for none of the others: your statement is
+recorded, and the exit code is 5 until enough agree. Whoever errs says the other thing; of each person the last word counts.
+
 -f answers for many at once. It takes the lines of "effects -o jsonl" with three members added to each,
 
   kubectl ctrlrun effects --state Ambiguous -o jsonl > todo.jsonl
@@ -226,7 +229,13 @@ func (a *app) resolve(ctx context.Context, s *session, r resolving, mode resolve
 	if err != nil {
 		return stated(err)
 	}
-	if err := a.waitAccepted(ctx, s, resolution, acceptTimeout); err != nil {
+	err = a.waitAccepted(ctx, s, resolution, acceptTimeout)
+	var open *openError
+	if errors.As(err, &open) {
+		a.println("recorded:", effect.Name, string(r.result)+":", oneLine(open.missing))
+		return exit.Errorf(exit.Waiting, "effect %s is not settled yet; who has said what so far: kubectl ctrlrun inspect effect/%s -n %s", effect.Name, effect.Name, effect.Namespace)
+	}
+	if err != nil {
 		return err
 	}
 	a.println("resolved:", effect.Name, string(r.result))
@@ -285,6 +294,11 @@ func (a *app) showEffect(ctx context.Context, s *session, effect *v1alpha1.Effec
 	t.gap()
 	effectRows(t, effect, s.argumentsOf(ctx, effect, []v1alpha1.Receipt{*quoted}))
 	t.row("Receipt", fmt.Sprintf("%s %s", quoted.Name, quoted.Spec.Hash))
+	if said, err := s.saidOf(ctx, effect); err == nil {
+		for i := range said {
+			t.row("Said", said[i].Spec.Resolver+": "+saidText(&said[i]))
+		}
+	}
 	t.row("You state", statedWord(r.result)+": "+r.reason)
 	t.row("Evidence given", r.evidence)
 	t.flush()

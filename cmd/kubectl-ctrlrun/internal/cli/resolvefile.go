@@ -41,7 +41,7 @@ const (
 // answerKeys are the keys of an answer that say something. The others of a line of `effects -o jsonl` may stand beside them.
 var (
 	answerKeys = []string{"effect", "key", "namespace", "attempt", "receiptHash", "result", "reason", "evidence"}
-	toldKeys   = []string{"actionType", "action", "agent", "user", "state", "cause", "since", "token", "receipt", "lateOutcome", "arguments"}
+	toldKeys   = []string{"actionType", "action", "agent", "user", "state", "cause", "since", "token", "receipt", "lateOutcome", "resolutionsRequired", "arguments"}
 )
 
 // readAnswers reads the answers of a file: lines of JSON, or a YAML list. Everything that is wrong with it is one error, so
@@ -253,6 +253,7 @@ type statingAnswer struct {
 	err        error  // why it is not
 	resolution *v1alpha1.Resolution
 	told       bool // its end was printed
+	recorded   bool // others have to say the same; err says how many
 }
 
 func (r *statingAnswer) ready() bool { return r.err == nil && r.done == "" }
@@ -379,7 +380,11 @@ func (r *resolving) settled(record *v1alpha1.Effect) (done string, err error) {
 		}
 		if line.Result == want[r.result] {
 			if status.Resolution != nil && status.Resolution.Name == line.Resolution {
-				return "already resolved by " + status.Resolution.Resolver, nil
+				by := status.Resolution.Resolver
+				if n := len(status.Resolution.Resolvers); n > 1 {
+					by += fmt.Sprintf(" and %d more", n-1)
+				}
+				return "already resolved by " + by, nil
 			}
 			return "already resolved", nil
 		}
@@ -547,10 +552,13 @@ func (a *app) readVerdicts(ctx context.Context, s *session, namespace string, op
 				continue
 			}
 			condition := meta.FindStatusCondition(page.Items[i].Status.Conditions, v1alpha1.AcceptedCondition)
-			if condition == nil || condition.Status == metav1.ConditionUnknown {
+			if condition == nil {
 				continue
 			}
-			if condition.Status == metav1.ConditionFalse {
+			switch condition.Status {
+			case metav1.ConditionUnknown:
+				r.recorded, r.err = true, exit.With(exit.Waiting, &openError{condition.Message})
+			case metav1.ConditionFalse:
 				r.err = exit.With(codeOfRefusal(condition.Reason), fmt.Errorf("%s does not count: %s: %s", r.resolution.Name, condition.Reason, condition.Message))
 			}
 			delete(open, r.resolution.UID)
@@ -562,11 +570,13 @@ func (a *app) readVerdicts(ctx context.Context, s *session, namespace string, op
 	return judged, err
 }
 
-// printDone says how one answer ended: on stdout if its effect is resolved, else on stderr.
+// printDone says how one answer ended: on stdout if its effect is resolved, or it is recorded, else on stderr.
 func (a *app) printDone(r *statingAnswer) {
 	switch {
 	case r.told:
 		return
+	case r.recorded:
+		a.println("recorded:", r.resolving.effect, string(r.result)+":", oneLine(r.err.Error()))
 	case r.err != nil:
 		a.note("line %d: %s: %s", r.line, displayLine(r.resolving.effect), oneLine(r.err.Error()))
 	case r.done != "":
@@ -581,22 +591,32 @@ func (a *app) printDone(r *statingAnswer) {
 
 // summary counts, and is the error of those that came to nothing. If all of them have the same exit code it is that one.
 func (a *app) summary(all []*statingAnswer, worked, failedTo string) error {
-	var done, already int
+	var done, already, recorded int
 	var failed []*statingAnswer
 	for _, r := range all {
 		switch {
 		case r.err != nil:
 			failed = append(failed, r)
 			a.printDone(r)
+			if r.recorded {
+				recorded++
+			}
 		case r.done != "":
 			already++
 		default:
 			done++
 		}
 	}
-	a.note("%d %s, %d already resolved, %d %s", done, worked, already, len(failed), failedTo)
+	others := ""
+	if recorded > 0 {
+		others = fmt.Sprintf("%d recorded, ", recorded)
+	}
+	a.note("%d %s, %d already resolved, %s%d %s", done, worked, already, others, len(failed)-recorded, failedTo)
 	if len(failed) == 0 {
 		return nil
+	}
+	if recorded == len(failed) {
+		failedTo = "recorded, and others have to say the same"
 	}
 	code := exit.Of(failed[0].err)
 	var lines []string
