@@ -170,6 +170,7 @@ func TestPlans(t *testing.T) {
 			G7:  "no action in the policy can run at all",
 			G10: "every action in the policy is denied",
 			G11: "the policy lists no action, so no action of it can leave a receipt",
+			G14: noEffect, G15: noCeiling, G17: asksNobody, G18: asksNobody, G19: asksOne, G20: asksNobody,
 		}},
 		"all denied": {`{"a.b":{"effect":"x:{id}","decision":"deny"}}`, map[ID]string{
 			G1: asksNobody, G2: asksNobody,
