@@ -38,6 +38,11 @@ var recorded = map[string]struct {
 	"actionpolicy-invalid.yaml":    {status.FailedStatus, "Degraded", "PolicyInvalid: "},
 	"actionpolicy-conflict.yaml":   {status.FailedStatus, "Degraded", "PolicyConflict: "},
 	"actionpolicy-mended.yaml":     {status.CurrentStatus, "Healthy", "is in force."},
+	"grant-created.yaml":           {status.InProgressStatus, "Progressing", "has not judged this generation"},
+	"grant-inforce.yaml":           {status.CurrentStatus, "Healthy", "Generation 1 is in force."},
+	"grant-edited.yaml":            {status.InProgressStatus, "Progressing", "has not judged this generation"},
+	"grant-expired.yaml":           {status.CurrentStatus, "Healthy", "Generation 1 is in force."},
+	"grant-invalid.yaml":           {status.FailedStatus, "Degraded", "GrantInvalid: "},
 	"policyproposal-created.yaml":  {status.InProgressStatus, "Progressing", "has not judged this generation"},
 	"policyproposal-asking.yaml":   {status.InProgressStatus, "Progressing", "kubectl ctrlrun approve"},
 	"policyproposal-applied.yaml":  {status.CurrentStatus, "Healthy", "It was approved and applied. Receipt"},
@@ -119,7 +124,7 @@ func TestArgoCDOnPartialObjects(t *testing.T) {
 
 // One text for all kinds: whoever corrects one corrects the others.
 func TestOneHealthCheckForAllKinds(t *testing.T) {
-	for _, kind := range []string{"Settings", "PolicyProposal"} {
+	for _, kind := range []string{"Settings", "PolicyProposal", "Grant"} {
 		if script(t, "ActionPolicy") != script(t, kind) {
 			t.Errorf("the health check of %s differs", kind)
 		}

@@ -474,6 +474,13 @@ var goldenFiles = map[string]struct {
 		kinds:   map[string]int{KindAction: 4, KindEvent: 4},
 		without: map[string]int{"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4},
 	},
+	// Since receipts name preconditions, and all who resolved.
+	"golden-oversight.jsonl": {
+		sum:     "sha256:9821806ce0227685608644e6d8827cabc18eef71e06e700534db622efa77716a",
+		head:    "8:sha256:dc7d8c5f18aaf29e945994a6cba4cd1569f332b1bd2b18cc07778cbdb26615f7",
+		kinds:   map[string]int{KindAction: 5, KindEvent: 1, KindResolution: 2},
+		without: map[string]int{},
+	},
 }
 
 // Receipts are kept for ever, so what was once written is read for ever.
