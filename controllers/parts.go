@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/discovery"
@@ -29,11 +29,16 @@ import (
 const (
 	// partsTimeout bounds a look at all parts of an action. It is well within passLimit, so that who is slow is seen to be.
 	partsTimeout = 5 * time.Second
+	// requestTimeout bounds each request of it. An API that needs longer counts as one that does not answer.
+	requestTimeout = 2 * time.Second
+	// partsAtOnce is how many actions are looked at like that at a time. The operator works on more, so that others go on.
+	partsAtOnce = 4
+	// turnPatience is how long an action waits for its turn to be.
+	turnPatience = time.Second
 	// awayFor is how long nobody asks an API that did not answer. Then one asks, and the others go on waiting.
 	awayFor = 10 * time.Second
-	// kindsKept is how long it is remembered what an API serves, and kindsRetried how long that it does not serve a kind.
-	kindsKept    = 5 * time.Minute
-	kindsRetried = 10 * time.Second
+	// kindsKept is how long it is remembered what an API serves.
+	kindsKept = 5 * time.Minute
 	// apisRemembered bounds what is remembered of APIs, whose names agents choose.
 	apisRemembered = 256
 )
@@ -45,27 +50,34 @@ func (r refusedPart) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return refusedPart(fmt.Sprintf(format, args...)) }
 
-// errAway says that an API did not answer just now.
-var errAway = errors.New("it did not answer a moment ago, and is asked again soon")
+// errAway says that an API did not answer just now, errBusy that too many actions are looked at.
+var (
+	errAway = errors.New("it did not answer a moment ago, and is asked again soon")
+	errBusy = errors.New("as many actions are looked at as may be at a time")
+)
 
-// parts reads parts of any objects. It shares no mapper and no cache with the rest of the operator: an API that does not answer keeps
-// nobody waiting but those who name it, and not many of those.
+// contact is what a look at a part says of the API.
+type contact int
+
+const (
+	notAsked contact = iota
+	answered
+	silent
+)
+
+// parts reads parts of any objects. It shares no mapper and no cache with the rest of the operator, and is asked by a few of its
+// workers at a time: an API that does not answer keeps those waiting who name preconditions, and no others.
 type parts struct {
 	writer    client.Writer // asks who may
 	discovery rest.Interface
 	objects   dynamic.Interface
 	now       func() time.Time
+	turns     chan struct{}
 
-	kinds *cache.LRUExpireCache // schema.GroupVersion to servedKinds
+	kinds *cache.LRUExpireCache // schema.GroupVersion to map[string]metav1.APIResource, by kind
 
 	mu   sync.Mutex
 	away *cache.LRUExpireCache // schema.GroupVersion to *absence
-}
-
-// servedKinds is what an API serves, by kind, and when that was found out.
-type servedKinds struct {
-	resources map[string]metav1.APIResource
-	asked     time.Time
 }
 
 // absence is an API that did not answer.
@@ -84,9 +96,23 @@ func newParts(writer client.Writer, config *rest.Config, http *http.Client) (*pa
 		return nil, err
 	}
 	return &parts{
-		writer: writer, discovery: d.RESTClient(), objects: objects, now: time.Now,
+		writer: writer, discovery: d.RESTClient(), objects: objects, now: time.Now, turns: make(chan struct{}, partsAtOnce),
 		kinds: cache.NewLRUExpireCache(apisRemembered), away: cache.NewLRUExpireCache(apisRemembered),
 	}, nil
+}
+
+// turn is one of those who may look at parts now, until done is called.
+func (p *parts) turn(ctx context.Context) (done func(), err error) {
+	late := time.NewTimer(turnPatience)
+	defer late.Stop()
+	select {
+	case p.turns <- struct{}{}:
+		return func() { <-p.turns }, nil
+	case <-late.C:
+		return nil, errBusy
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // read reads one part of one object of a namespace, or of a cluster-scoped one, for a principal that may get it.
@@ -98,19 +124,57 @@ func (p *parts) read(ctx context.Context, namespace string, principal v1alpha1.P
 	if !p.ask(api) {
 		return precondition.Part{}, errAway
 	}
-	part, err := p.readOf(ctx, api, namespace, principal, ref)
-	refused := refusedPart("")
-	p.answered(api, err == nil || errors.As(err, &refused))
+	var heard contact
+	defer func() { p.heard(api, heard) }()
+	var part precondition.Part
+	part, heard, err = p.readOf(ctx, api, namespace, principal, ref)
 	return part, err
 }
 
-func (p *parts) readOf(ctx context.Context, api schema.GroupVersion, namespace string, principal v1alpha1.Principal, ref precondition.Ref) (precondition.Part, error) {
-	resource, err := p.resource(ctx, api, ref.Kind)
+func (p *parts) readOf(ctx context.Context, api schema.GroupVersion, namespace string, principal v1alpha1.Principal, ref precondition.Ref) (part precondition.Part, heard contact, err error) {
+	resource, remembered, heard, err := p.resource(ctx, api, ref.Kind)
 	if err != nil {
-		return precondition.Part{}, err
+		return precondition.Part{}, heard, err
 	}
+	o, said, err := p.get(ctx, api, resource, namespace, principal, ref)
+	if remembered && apierrors.IsNotFound(err) {
+		// A kind may have been made again under another name.
+		p.kinds.Remove(api)
+		if resource, _, heard, err = p.resource(ctx, api, ref.Kind); err != nil {
+			return precondition.Part{}, heard, err
+		}
+		o, said, err = p.get(ctx, api, resource, namespace, principal, ref)
+	}
+	heard = max(heard, said)
+	switch {
+	case apierrors.IsNotFound(err):
+		return precondition.Part{}, heard, refuse("%s %q does not exist", ref.Kind, ref.Name)
+	case apierrors.IsForbidden(err):
+		return precondition.Part{}, heard, refuse("the operator may not get %s %q; give its ServiceAccount a Role that lets it", api.WithResource(resource.Name).GroupResource(), ref.Name)
+	case definite(err):
+		return precondition.Part{}, heard, refuse("%s %q cannot be read", ref.Kind, ref.Name)
+	case err != nil:
+		return precondition.Part{}, heard, err
+	}
+	pointer, err := jsonpointer.New(ref.Pointer)
+	if err != nil {
+		return precondition.Part{}, heard, refuse("%q is no JSON pointer", ref.Pointer)
+	}
+	value, _, err := pointer.Get(o.Object)
+	if err != nil {
+		return precondition.Part{}, heard, refuse("%s %q has nothing at %q", ref.Kind, ref.Name, ref.Pointer)
+	}
+	// What is found there is in no message: whoever reads the action need not have the right to read the object.
+	if _, err := canonical.Encode(value); err != nil {
+		return precondition.Part{}, heard, refuse("%s %q at %q has no canonical form: it holds a number that is no 64-bit integer, or is nested too deep", ref.Kind, ref.Name, ref.Pointer)
+	}
+	return precondition.Part{Ref: ref, UID: string(o.GetUID()), Value: value}, heard, nil
+}
+
+// get reads an object for a principal that may get it.
+func (p *parts) get(ctx context.Context, api schema.GroupVersion, resource metav1.APIResource, namespace string, principal v1alpha1.Principal, ref precondition.Ref) (*unstructured.Unstructured, contact, error) {
 	if api.Group == "" && resource.Name == "secrets" {
-		return precondition.Part{}, refuse("a Secret is no precondition: the fingerprint of a short secret can be guessed")
+		return nil, notAsked, refuse("a Secret is no precondition: the fingerprint of a short secret can be guessed")
 	}
 	in := ""
 	if resource.Namespaced {
@@ -118,51 +182,50 @@ func (p *parts) readOf(ctx context.Context, api schema.GroupVersion, namespace s
 	}
 	at := api.WithResource(resource.Name)
 	if err := p.mayGet(ctx, principal, at, in, ref.Name); err != nil {
-		return precondition.Part{}, err
+		return nil, notAsked, err
 	}
-	o, err := p.objects.Resource(at).Namespace(in).Get(ctx, ref.Name, metav1.GetOptions{})
+	var o *unstructured.Unstructured
+	heard, err := request(ctx, func(ctx context.Context) (err error) {
+		o, err = p.objects.Resource(at).Namespace(in).Get(ctx, ref.Name, metav1.GetOptions{})
+		return err
+	})
+	return o, heard, err
+}
+
+// request sends one request, and says whether the API answered it. One that was cut off because the whole look was over proves nothing.
+func request(ctx context.Context, send func(context.Context) error) (contact, error) {
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := send(bounded)
 	switch {
-	case apierrors.IsNotFound(err):
-		return precondition.Part{}, refuse("%s %q does not exist", ref.Kind, ref.Name)
-	case apierrors.IsForbidden(err):
-		return precondition.Part{}, refuse("the operator may not get %s %q; give its ServiceAccount a Role that lets it", at.GroupResource(), ref.Name)
-	case err != nil && !mayPass(err):
-		return precondition.Part{}, refuse("%s %q cannot be read", ref.Kind, ref.Name)
-	case err != nil:
-		return precondition.Part{}, err
+	case err == nil, definite(err):
+		return answered, err
+	case ctx.Err() != nil:
+		return notAsked, err
 	}
-	pointer, err := jsonpointer.New(ref.Pointer)
-	if err != nil {
-		return precondition.Part{}, refuse("%q is no JSON pointer", ref.Pointer)
-	}
-	value, _, err := pointer.Get(o.Object)
-	if err != nil {
-		return precondition.Part{}, refuse("%s %q has nothing at %q", ref.Kind, ref.Name, ref.Pointer)
-	}
-	// What is found there is in no message: whoever reads the action need not have the right to read the object.
-	if _, err := canonical.Encode(value); err != nil {
-		return precondition.Part{}, refuse("%s %q at %q has no canonical form: it holds a number that is no 64-bit integer, or is nested too deep", ref.Kind, ref.Name, ref.Pointer)
-	}
-	return precondition.Part{Ref: ref, UID: string(o.GetUID()), Value: value}, nil
+	return silent, err
 }
 
-// mayPass reports whether an error says only that nobody knows: the same question may be answered later.
-func mayPass(err error) bool {
-	var network *url.Error
-	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err) || apierrors.IsUnauthorized(err)
+// definite reports whether an error is an answer that stays as it is. All others say only that nobody knows.
+func definite(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusGone, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
 }
 
-// resource is what an API calls the objects of a kind.
-func (p *parts) resource(ctx context.Context, api schema.GroupVersion, kind string) (metav1.APIResource, error) {
+// resource is what an API calls the objects of a kind, and whether that is only remembered. What it does not serve is asked for anew: it
+// may have been made just now.
+func (p *parts) resource(ctx context.Context, api schema.GroupVersion, kind string) (resource metav1.APIResource, remembered bool, heard contact, err error) {
 	if known, ok := p.kinds.Get(api); ok {
-		served := known.(servedKinds)
-		if resource, ok := served.resources[kind]; ok {
-			return resource, nil
-		}
-		if p.now().Sub(served.asked) < kindsRetried {
-			return metav1.APIResource{}, unknownKind(api, kind)
+		if resource, ok := known.(map[string]metav1.APIResource)[kind]; ok {
+			return resource, true, notAsked, nil
 		}
 	}
 	list := &metav1.APIResourceList{}
@@ -170,29 +233,28 @@ func (p *parts) resource(ctx context.Context, api schema.GroupVersion, kind stri
 	if api.Group == "" {
 		path = []string{"api", api.Version}
 	}
-	err := p.discovery.Get().AbsPath(path...).Do(ctx).Into(list)
+	heard, err = request(ctx, func(ctx context.Context) error { return p.discovery.Get().AbsPath(path...).Do(ctx).Into(list) })
 	switch {
 	case err == nil, apierrors.IsNotFound(err): // then it serves nothing
-	case mayPass(err):
-		return metav1.APIResource{}, err
+	case definite(err):
+		return resource, false, heard, refuse("it cannot be found out what %s serves", api)
 	default:
-		return metav1.APIResource{}, refuse("it cannot be found out what %s serves", api)
+		return resource, false, heard, err
 	}
-	served := servedKinds{resources: map[string]metav1.APIResource{}, asked: p.now()}
+	served := map[string]metav1.APIResource{}
 	for _, r := range list.APIResources {
 		if !strings.Contains(r.Name, "/") { // no subresource
-			served.resources[r.Kind] = r
+			served[r.Kind] = r
 		}
 	}
-	p.kinds.Add(api, served, kindsKept)
-	if resource, ok := served.resources[kind]; ok {
-		return resource, nil
+	if len(served) > 0 {
+		p.kinds.Add(api, served, kindsKept)
 	}
-	return metav1.APIResource{}, unknownKind(api, kind)
-}
-
-func unknownKind(api schema.GroupVersion, kind string) error {
-	return refuse("the apiserver knows no kind %s of %s", kind, api)
+	resource, ok := served[kind]
+	if !ok {
+		return resource, false, heard, refuse("the apiserver knows no kind %s of %s", kind, api)
+	}
+	return resource, false, heard, nil
 }
 
 // mayGet asks whether a principal may get an object: it must not learn through a fingerprint what it may not read.
@@ -236,12 +298,18 @@ func (p *parts) ask(api schema.GroupVersion) bool {
 	return true
 }
 
-func (p *parts) answered(api schema.GroupVersion, yes bool) {
+// heard notes what a look said of an API. One that was not asked is as before, and somebody else may ask.
+func (p *parts) heard(api schema.GroupVersion, c contact) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if yes {
+	switch c {
+	case answered:
 		p.away.Remove(api)
-		return
+	case silent:
+		p.away.Add(api, &absence{until: p.now().Add(awayFor)}, time.Hour)
+	default:
+		if known, ok := p.away.Get(api); ok {
+			known.(*absence).probing = false
+		}
 	}
-	p.away.Add(api, &absence{until: p.now().Add(awayFor)}, time.Hour)
 }

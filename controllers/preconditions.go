@@ -18,6 +18,13 @@ func (r *pass) readPreconditions(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, partsTimeout)
 	defer cancel()
 	read := flow.PreconditionsRead{Read: true}
+	done, err := r.parts.turn(bounded)
+	if err != nil {
+		read.Trouble = "too many actions with preconditions are looked at"
+		r.s.Preconditions = read
+		return ctx.Err()
+	}
+	defer done()
 	found := make([]precondition.Part, 0, len(r.s.Action.Preconditions))
 	for _, ref := range r.s.Action.Preconditions {
 		part, err := r.parts.read(bounded, r.namespace, r.action.Spec.Principal, ref)
@@ -34,7 +41,6 @@ func (r *pass) readPreconditions(ctx context.Context) error {
 		r.s.Preconditions = read
 		return ctx.Err()
 	}
-	var err error
 	if read.Fingerprint, err = precondition.Fingerprint(found); err != nil {
 		read.Refusal = "it has no canonical form"
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -272,7 +273,7 @@ func (p *proposalPass) send(ctx context.Context, dryRun ...string) error {
 		})
 	}
 	var spec map[string]any
-	if err := json.Unmarshal(records.Proposed(p.o), &spec); err != nil {
+	if err := utiljson.Unmarshal(records.Proposed(p.o), &spec); err != nil { // which keeps integers
 		return err
 	}
 	next := p.target.DeepCopy()

@@ -22,10 +22,10 @@ func resolutionsOf(w World, action string) (n int, known bool) {
 
 // resolutionsRequired is how many people have to say the same of an ambiguous record: as many as were pinned with its attempt, or
 // as the policies in force want, whichever is more. To lower the number in the policy makes nothing easier that was attempted
-// before. Known is false where nobody can say: nothing was pinned, and the policy cannot be read.
+// before. Known is false where the policy names a number that nobody can read: it may be more.
 func resolutionsRequired(w World, status *effect.Status) (n int, known bool) {
 	n, known = resolutionsOf(w, status.ActionType)
-	return max(n, status.ResolutionsRequired), known || status.ResolutionsRequired > 0
+	return max(n, status.ResolutionsRequired), known
 }
 
 // standing is a resolution that counts by itself, whatever others say.

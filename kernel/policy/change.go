@@ -127,7 +127,8 @@ const (
 )
 
 // Next says what is to be done. begun says that a write may have been sent, by whomever; it is put on record before the first is.
-// A write is made for exactly the version that stands, so that one that is sent twice, or comes late, changes nothing a second time.
+// A write is made for exactly the version that stands, so that one that is sent twice, or comes late, changes nothing a second time; but
+// a create does, if what it made was deleted in between.
 func (c Change) Next(t Target, begun bool) ChangeStep {
 	switch {
 	case c.Stands(t):

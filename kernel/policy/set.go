@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/decision"
 )
 
@@ -27,8 +28,8 @@ type Source struct {
 	// Invalid are the actions that it names and that are denied because it is invalid, each with a message that names a
 	// field path. The name "" stands for actions that could not even be named.
 	Invalid map[string]string
-	// Resolutions is how many people have to say the same of an effect, by action, of each entry that can be read: those of an
-	// invalid policy too.
+	// Resolutions is how many people have to say the same of an effect, by action, of each entry of which that can be read, whatever
+	// else is wrong with it or its policy.
 	Resolutions map[string]int
 }
 
@@ -41,6 +42,7 @@ func NewSource(name, version string, generation int64, actions any) (Source, []F
 		s.RulesHash = h
 	}
 	s.Resolutions = resolutions(entries)
+	readResolutions(actions, s.Resolutions)
 	i := slices.IndexFunc(findings, func(f Finding) bool { return !f.Warning })
 	if i < 0 {
 		s.Actions = entries
@@ -94,6 +96,25 @@ func resolutions(entries map[string]Entry) map[string]int {
 	return out
 }
 
+// readResolutions adds the numbers of entries that have an error: a mistake elsewhere in an entry must not make it fewer people.
+func readResolutions(actions any, into map[string]int) {
+	named, _ := actions.(map[string]any)
+	for name, raw := range named {
+		entry, ok := raw.(map[string]any)
+		if _, have := into[name]; have || !ok {
+			continue
+		}
+		said, says := entry["resolutionsRequired"]
+		if !says {
+			into[name] = 1
+			continue
+		}
+		if n, ok := canonical.Integer(said); ok && n != nil && n.IsInt64() && n.Int64() >= 1 && n.Int64() <= MaxResolutionsRequired {
+			into[name] = int(n.Int64())
+		}
+	}
+}
+
 // Ref names the policy that decided.
 type Ref struct {
 	Name       string
@@ -112,6 +133,8 @@ type Set struct {
 	unnamed []string
 	// resolutions are the highest numbers that can be read.
 	resolutions map[string]int
+	// unread are the actions that a policy names with a number nobody can read.
+	unread map[string]bool
 }
 
 // slot is what the union says about one action: an entry, or why there is none that counts.
@@ -128,13 +151,16 @@ func NewSet(sources []Source) *Set {
 	sources = slices.SortedFunc(slices.Values(sources), func(a, b Source) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.RulesHash, b.RulesHash))
 	})
-	s := &Set{slots: map[string]slot{}, sources: len(sources), resolutions: map[string]int{}}
+	s := &Set{slots: map[string]slot{}, sources: len(sources), resolutions: map[string]int{}, unread: map[string]bool{}}
 	for _, src := range sources {
 		for name, n := range src.Resolutions {
 			s.resolutions[name] = max(s.resolutions[name], n)
 		}
 		ref := Ref{Name: src.Name, Generation: src.Generation, RulesHash: src.RulesHash, Version: src.Version}
 		for name, message := range src.Invalid {
+			if _, read := src.Resolutions[name]; !read {
+				s.unread[name] = true
+			}
 			if name == "" {
 				s.unnamed = append(s.unnamed, fmt.Sprintf("Policy %q is invalid: %s.", src.Name, message))
 				continue
@@ -211,7 +237,7 @@ func (s *Set) Entry(action string) *Entry {
 
 // Resolutions is how many people have to say the same of an effect of that action before it is settled. It may be read where
 // the action is refused: of entries that contradict each other the higher number counts, and of an invalid policy every entry
-// that has no error itself. Known is false where there may be a higher one that nobody can read. The action "" is one that
+// of which it can be read. Known is false where there may be a higher one that nobody can read. The action "" is one that
 // nobody knows the name of; the highest number of all counts for it.
 func (s *Set) Resolutions(action string) (n int, known bool) {
 	n, known = 1, true
@@ -220,7 +246,7 @@ func (s *Set) Resolutions(action string) (n int, known bool) {
 			continue
 		}
 		n = max(n, s.resolutions[name])
-		known = known && s.slots[name].reason != decision.PolicyInvalid
+		known = known && !s.unread[name]
 	}
 	return n, known && len(s.unnamed) == 0
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -45,8 +46,19 @@ var _ = Describe("where two people have to say what happened", Ordered, func() {
 		return len(list.Items)
 	}
 
+	It("takes nobody's statement for that of another whose name is spelt alike", func(ctx SpecContext) {
+		alike := testenv.User{Name: strings.ToUpper(s.resolver.Name)}
+		Expect(env.Grant(ctx, s.namespace, "ctrlrun-resolver", alike)).To(Succeed())
+		name, before := unknown("alike"), resolutions(ctx)
+		for i, u := range []testenv.User{s.resolver, alike} {
+			r := s.run(u, "resolve", name, "--committed", "--reason", "seen", "--yes")
+			Expect(r.Code).To(Equal([]int{5, 0}[i]), r.Stderr)
+		}
+		Expect(resolutions(ctx)).To(Equal(before + 2))
+	})
+
 	It("records the first, and says so by its exit code, however often", func(ctx SpecContext) {
-		name := unknown("p1")
+		name, before := unknown("p1"), resolutions(ctx)
 		Expect(s.run(s.resolver, "effects", "-o", "wide").Stdout).To(And(ContainSubstring("PEOPLE"), MatchRegexp(name+` .* 2\n`)))
 		Expect(s.run(s.resolver, "effects", "--state", "Ambiguous", "-o", "jsonl").Stdout).To(ContainSubstring(`"resolutionsRequired":2`))
 		for range 2 {
@@ -54,7 +66,7 @@ var _ = Describe("where two people have to say what happened", Ordered, func() {
 			Expect(r.Code).To(Equal(5), r.Stderr)
 			Expect(r.Stdout).To(Equal("recorded: " + name + " NotExecuted: 1 of 2 people say NotExecuted. Somebody else has to say NotExecuted too before it is settled; until then the effect stays Ambiguous.\n"))
 			Expect(r.Stderr).To(ContainSubstring("effect " + name + " is not settled yet; who has said what so far: kubectl ctrlrun inspect effect/" + name + " -n " + s.namespace))
-			Expect(resolutions(ctx)).To(Equal(1))
+			Expect(resolutions(ctx)).To(Equal(before + 1))
 		}
 		r := s.run(s.agent, "run", "stripe.payout", "payout_id=p1", "--", "true")
 		Expect(r.Code).To(Equal(6), r.Stderr)

@@ -152,6 +152,32 @@ var _ = Describe("An extension of the apiserver that an Action rests on", func()
 		Expect(fmt.Sprint(o.Status)).NotTo(Or(ContainSubstring("hunter2"), ContainSubstring("4711")))
 	})
 
+	It("may cut an answer off, and nothing is denied for that", func() {
+		var whole atomic.Bool
+		e := s.extend(func(w http.ResponseWriter, r *http.Request) {
+			text := fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Order","metadata":{"name":"o1","namespace":%q,"uid":"u1"},"spec":{"n":1}}`, strings.Split(r.URL.Path, "/")[2], s.ns)
+			w.Header().Set("Content-Type", "application/json")
+			if !whole.Load() {
+				w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+				_, _ = w.Write([]byte(text[:10]))
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = w.Write([]byte(text))
+		})
+		s.mayGetOrders(e)
+		a := s.held(s.resting(e.order()))
+		whole.Store(true)
+		s.reaches(a, v1alpha1.ActionAwaitingApproval)
+	})
+
+	It("serves a kind from when it says so", func() {
+		e := s.extend(hangs)
+		s.mayGetOrders(e)
+		unknown := s.resting(v1alpha1.Precondition{APIVersion: e.group + "/v1", Kind: "Invoice", Name: "o1", Pointer: "/spec"})
+		Expect(s.reaches(unknown, v1alpha1.ActionDenied).Status.Message).To(ContainSubstring("knows no kind Invoice"))
+		s.held(s.resting(e.order()))
+	})
+
 	It("holds an Action with a claim whose answer takes longer than a pass may last", func() {
 		s.policy(allowed)
 		var slow atomic.Bool

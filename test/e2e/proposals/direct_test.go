@@ -38,6 +38,25 @@ var _ = Describe("where Settings say policyChanges: Proposed", func() {
 		}
 	})
 
+	It("refuses another number also where it is so near that the apiserver's own rules take the two for equal", func() {
+		s := newScene(asksOne)
+		c := env.Client(s.wim)
+		rules := fields{"rules": []any{fields{"when": fields{"account_eq": int64(9007199254740993)}, "decision": "allow"}, fields{"decision": "deny"}}}
+		Expect(s.write(s.paula, "ActionPolicy", "near", fields{"actions": fields{"pay": rules}})).To(Succeed())
+		near := `{"spec":{"actions":{"pay":{"rules":[{"when":{"account_eq":9007199254740992.0},"decision":"allow"},{"decision":"deny"}]}}}}`
+		Expect(c.Patch(ctx, object("ActionPolicy", s.ns, "near", nil), client.RawPatch("application/merge-patch+json", []byte(near)))).To(MatchError(refusal))
+		grant := aGrant()
+		grant["constraints"] = fields{"account_eq": int64(9007199254740993)}
+		Expect(s.write(s.paula, "Grant", "near", grant)).To(Succeed())
+		Expect(c.Patch(ctx, object("Grant", s.ns, "near", nil), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"constraints":{"account_eq":9007199254740992.0}}}`)))).To(MatchError(refusal))
+
+		By("and such a number can be proposed")
+		s.proposes("near", of("near", fields{"actions": fields{"pay": fields{"rules": []any{fields{"when": fields{"account_eq": int64(9007199254740995)}, "decision": "deny"}}}}}))
+		Expect(c.Patch(ctx, object("PolicyProposal", s.ns, "near", nil), client.RawPatch("application/merge-patch+json",
+			[]byte(`{"spec":{"content":{"actions":{"pay":{"rules":[{"when":{"account_eq":9007199254740996.0},"decision":"deny"}]}}}}}`)))).To(MatchError(ContainSubstring(`spec.proposer must be "wim"`)))
+		s.asked("near")
+	})
+
 	It("takes the verb on one name for that name only", func() {
 		s := newScene(asksOne)
 		gina := testenv.User{Name: "gina"}

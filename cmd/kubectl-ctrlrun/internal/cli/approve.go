@@ -245,7 +245,7 @@ func byAnotherName(there, here string) string {
 func (a *app) sendAnswer(ctx context.Context, s *session, answer *answering, approval *v1alpha1.Approval) error {
 	own := func(existing kube.Object) bool {
 		have := existing.(*v1alpha1.Approval).Spec
-		return have.ActionRef == approval.Spec.ActionRef && have.ActionHash == approval.Spec.ActionHash && have.Decision == approval.Spec.Decision
+		return have.Approver == s.user.Username && have.ActionRef == approval.Spec.ActionRef && have.ActionHash == approval.Spec.ActionHash && have.Decision == approval.Spec.Decision
 	}
 	var before *v1alpha1.ActionApproval
 	if action, err := s.action(ctx, approval.Spec.ActionRef.Name); err == nil {

@@ -114,7 +114,7 @@ func (a *app) acceptLedger(ctx context.Context, s *session, namespace v1alpha1.O
 	// An acceptance is about one moment: an earlier one of the same head that counted already is never taken for this one.
 	own := func(existing kube.Object) bool {
 		have := existing.(*v1alpha1.LedgerAcceptance)
-		return len(have.Status.Conditions) == 0 && have.Spec.NamespaceUID == namespace.UID && have.Spec.Seq == head.Seq &&
+		return have.Spec.AcceptedBy == s.user.Username && len(have.Status.Conditions) == 0 && have.Spec.NamespaceUID == namespace.UID && have.Spec.Seq == head.Seq &&
 			have.Spec.Hash == head.Hash && have.Spec.Reason == reason
 	}
 	if err := s.CreateStatement(ctx, acceptance, client.StatementName(namespace.Name, s.user.Username), own); err != nil {

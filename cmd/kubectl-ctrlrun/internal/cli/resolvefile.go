@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -468,7 +469,7 @@ func (s *session) stateAll(ctx context.Context, all []*statingAnswer) {
 }
 
 // createResolution states one answer. The same statement of an earlier run is taken over, unless it was refused: then this is
-// another try.
+// another try. So it is where the same person has said something since: their last word is what counts.
 func (s *session) createResolution(ctx context.Context, effect *v1alpha1.Effect, quoted *quotedReceipt, r resolving) (*v1alpha1.Resolution, error) {
 	attempt := effectStatus(effect).Attempt
 	resolution := &v1alpha1.Resolution{
@@ -484,12 +485,14 @@ func (s *session) createResolution(ctx context.Context, effect *v1alpha1.Effect,
 			Resolver:   s.user.Username,
 		},
 	}
+	name := client.StatementName(fmt.Sprintf("%s.%d", effect.Name, attempt), s.user.Username)
 	own := func(existing kube.Object) bool {
 		have := existing.(*v1alpha1.Resolution)
-		return have.Spec.EffectRef == resolution.Spec.EffectRef && have.Spec.ReceiptRef == resolution.Spec.ReceiptRef &&
+		later := s.kube.Get(ctx, s.key(nextTry(name, have.Name)), &v1alpha1.Resolution{})
+		// Names are not of one speaker alone.
+		return apierrors.IsNotFound(later) && have.Spec.Resolver == s.user.Username && have.Spec.EffectRef == resolution.Spec.EffectRef && have.Spec.ReceiptRef == resolution.Spec.ReceiptRef &&
 			have.Spec.Result == resolution.Spec.Result && !meta.IsStatusConditionFalse(have.Status.Conditions, v1alpha1.AcceptedCondition)
 	}
-	name := client.StatementName(fmt.Sprintf("%s.%d", effect.Name, attempt), s.user.Username)
 	return resolution, s.CreateStatement(ctx, resolution, name, own)
 }
 
@@ -647,4 +650,13 @@ func checkLength(what, text string, most int) error {
 		return fmt.Errorf("the %s has %d characters, and %d are the limit", what, n, most)
 	}
 	return nil
+}
+
+// nextTry is the name after one of NAME, NAME.2, NAME.3.
+func nextTry(name, taken string) string {
+	n, err := strconv.Atoi(strings.TrimPrefix(taken, name+"."))
+	if err != nil {
+		n = 1
+	}
+	return fmt.Sprintf("%s.%d", name, n+1)
 }
