@@ -340,7 +340,7 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		Expect(r.Code).To(Equal(0), r.Stderr)
 		ran := wait()
 		Expect(ran.Code).To(Equal(1), ran.Stderr)
-		Expect(ran.Stderr).To(And(ContainSubstring("precondition_changed"), ContainSubstring("Nothing was reserved or executed")))
+		Expect(ran.Stderr).To(And(ContainSubstring("precondition_changed"), ContainSubstring("Nothing was executed, and no approval was spent")))
 		Expect(runs()).To(BeZero())
 		Expect(s.run(s.view, "inspect", name).Stdout).To(And(ContainSubstring("was ANOTHER than when it began to wait"), MatchRegexp(`APPROVAL_INVALIDATED +at_recheck=sha256:\S+ at_request=sha256:\S+ reason=precondition_changed`)))
 
