@@ -15,6 +15,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/test/testenv"
 )
@@ -176,7 +179,7 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		o := verify(ctx, admin(), ns, "--only", "G3")
 		Expect(o.code).To(Equal(1))
 		Expect(o.stdout).To(MatchRegexp(`(?m)^FAIL G3 .*\n +expected: the effect was executed once\n +observed: 2 times\n +receipt: +\{`))
-		Expect(o.stdout).To(HaveSuffix("\n0/1 declared guarantees pass. 19 not selected: G1, G2, G4, G5, G6, G7, G8, G9, G10, G11, G12, G13, G14, G15, G16, G17, G18, G19, G20.\n"))
+		Expect(o.stdout).To(HaveSuffix("\n0/1 declared guarantees pass. 20 not selected: G1, G2, G4, G5, G6, G7, G8, G9, G10, G11, G12, G13, G14, G15, G16, G17, G18, G19, G20, G21.\n"))
 		o = verify(ctx, admin(), ns, "--only", "G3", "-o", "junit")
 		j := readJUnit([]byte(o.stdout))
 		Expect(j.Suites[0].Failures).To(Equal(1))
@@ -366,6 +369,28 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		Expect(o.read().reason("G20")).To(Equal("with a credential that was revoked nobody says anything: not so"))
 		Expect(o.read().expected("G20")).To(HavePrefix("the token of a ServiceAccount that was deleted is refused within "))
 		Eventually(ctx, func() bool { return gone(ctx, o.scratch()) }).WithTimeout(30 * time.Second).Should(BeTrue())
+	}, SpecTimeout(4*time.Minute))
+
+	It("sees that everybody changes policies where only proposals should", func(ctx SpecContext) {
+		startFaulty()
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		ns := namespaceWith(ctx, nil, refunds)
+		governed(ctx, ns, `{"policyChanges": "Proposed"}`, nil)
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "governors"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"actionpolicies"}, Verbs: []string{"govern"}},
+		}}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}},
+		}
+		for _, o := range []client.Object{role, binding} {
+			Expect(env.Admin().Create(ctx, o)).To(Succeed())
+			DeferCleanup(func(ctx SpecContext) { Expect(env.Admin().Delete(ctx, o)).To(Succeed()) })
+		}
+		r := run(ctx, ns, "--only", "G21")
+		Expect(r.reason("G21")).To(Equal("where policies change by proposals only, nobody changes them otherwise: not so"))
+		Expect(r.expected("G21")).To(Equal("a change of the policy own is refused by ctrlrun-policy-changes within 15s of policyChanges: Proposed"))
+		Expect(r.observed("G21")).To(And(MatchRegexp(`^it is taken from system:serviceaccount:[^:]+:editor, who `), ContainSubstring("has the verb govern on it")))
 	}, SpecTimeout(4*time.Minute))
 
 	It("sees that the apiserver takes what it has to refuse", func(ctx SpecContext) {
