@@ -73,7 +73,7 @@ func TestPlansWithAuthority(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := required(t, test.depth, test.grants)
-			plans, err := Plans(sources(t, test.actions), "production", a)
+			plans, err := Plans(sources(t, test.actions), "production", a, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestPlansWithAuthority(t *testing.T) {
 
 // Where no grant covers anything, the receipt is that of a denial.
 func TestAReceiptOfWhatNoGrantCovers(t *testing.T) {
-	plans, err := Plans(sources(t, refund), "production", required(t, 3, nil))
+	plans, err := Plans(sources(t, refund), "production", required(t, 3, nil), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestChildren(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := required(t, 3, map[string]string{"g": test.grant})
-			plans, err := Plans(sources(t, refund), "production", a)
+			plans, err := Plans(sources(t, refund), "production", a, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +171,7 @@ func TestVectorsAreCovered(t *testing.T) {
 		"all":  `{"subject":{"agent":"x"},"actions":["**"]}`,
 		"some": `{"subject":{"agent":"x"},"actions":["stripe.*"],"constraints":{"amount_lte":9},"resources":["payment:EU:*"],"expirationTime":"2020-01-01T00:00:00Z","delegable":true}`,
 	})
-	plans, err := Plans(sources(t, `{"stripe.refund":{"effect":"{resource}","resource":"payment:{region}:{id}","decision":"allow"}}`), "production", a)
+	plans, err := Plans(sources(t, `{"stripe.refund":{"effect":"{resource}","resource":"payment:{region}:{id}","decision":"allow"}}`), "production", a, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // Catalogue names the list of guarantees. Adding one changes what "all pass" means, so it gives the list another name.
-const Catalogue = "ctrlrun.dev/guarantees/v1alpha3"
+const Catalogue = "ctrlrun.dev/guarantees/v1alpha4"
 
 // ID names a guarantee for good: numbers are never used again.
 type ID string
@@ -34,6 +34,7 @@ const (
 	G18 ID = "G18"
 	G19 ID = "G19"
 	G20 ID = "G20"
+	G21 ID = "G21"
 )
 
 // Guarantee is one promise, in words for people.
@@ -71,6 +72,7 @@ func All() []Guarantee {
 		{G18, "requester cannot approve", "nobody approves what they asked for", "another's yes is enough"},
 		{G19, "same principal counts once", "one person is one approval, however often they say yes", "other people's yes is enough"},
 		{G20, "revoked credential refused", "with a credential that was revoked nobody says anything", "until then what was said with it counts"},
+		{G21, "unapproved policy change refused", "where policies change by proposals only, nobody changes them otherwise", "until the Settings say so, whoever may write a policy changes it"},
 	}
 }
 

@@ -68,9 +68,9 @@ type choice struct {
 	grant  string
 }
 
-// Plans are the plans for all guarantees, in their order. A is nil where nobody needs a grant. They depend on nothing but the
-// arguments, and never on which of the guarantees somebody wants to see.
-func Plans(sources []policy.Source, environment string, a *Authority) ([]Plan, error) {
+// Plans are the plans for all guarantees, in their order. A is nil where nobody needs a grant; proposed says that policies change by
+// proposals only. They depend on nothing but the arguments, and never on which of the guarantees somebody wants to see.
+func Plans(sources []policy.Source, environment string, a *Authority, proposed bool) ([]Plan, error) {
 	b := newRulebook(sources, environment)
 	policyOnly := b
 	if a != nil {
@@ -113,6 +113,10 @@ func Plans(sources []policy.Source, environment string, a *Authority) ([]Plan, e
 			if c.vector != nil {
 				p.Groups = slices.Clone(b.entries[c.vector.ActionType].ApproverGroups)
 			}
+		}
+		if g.ID == G21 && proposed {
+			// It is refused before any policy is asked.
+			p.NotApplicable, p.Vectors = "", []Vector{{ActionType: policy.ChangeAction, Arguments: map[string]any{}}}
 		}
 		plans = append(plans, p)
 	}
@@ -164,6 +168,7 @@ func (b rulebook) choices(a *Authority, policyOnly rulebook) (map[ID]choice, *Ve
 		G16: approved, G17: byGroup, G18: approved,
 		G19: of(asked(several), b.noneAsksSeveral(several)),
 		G20: approved,
+		G21: {reason: "no Settings of the namespace say `policyChanges: Proposed`, so whoever may write policies changes what is decided"},
 	}, listed
 }
 

@@ -132,6 +132,7 @@ func TestPlans(t *testing.T) {
 		G9:  "no Settings of the namespace say `authority: Required`, so nobody needs what could be handed on",
 		G12: "ctrlrun calls no system that an action acts on: agents execute and report themselves, so it has no transport that could be lost",
 		G13: "the operator compares its own clock with that of the apiserver, and neither can be set from outside",
+		G21: "no Settings of the namespace say `policyChanges: Proposed`, so whoever may write policies changes what is decided",
 	}
 	const noCeiling = "no action that can run declares both an `effect:` template and maxAttempts"
 	const asksOne = "no action asks more than one person"
@@ -214,7 +215,7 @@ func TestPlans(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plans, err := Plans(sources(t, test.actions), "production", nil)
+			plans, err := Plans(sources(t, test.actions), "production", nil, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,6 +238,31 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// Where policies change by proposals only, that is checked whatever they say, and the other plans are what they are without.
+func TestPlansWhereChangesAreProposed(t *testing.T) {
+	for _, actions := range []string{`{}`, refund, `{"a.b":{"decision":"deny"}}`, `{"ctrlrun.policy.change":{"decision":"approve"}}`} {
+		free, err := Plans(sources(t, actions), "production", nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proposed, err := Plans(sources(t, actions), "production", nil, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := len(All()) - 1
+		x, _ := json.Marshal(free[:last])
+		y, _ := json.Marshal(proposed[:last])
+		if string(x) != string(y) {
+			t.Errorf("%s: %s; want %s", actions, y, x)
+		}
+		p := proposed[last]
+		if p.Guarantee.ID != G21 || p.NotApplicable != "" || len(p.Vectors) != need(G21) || p.Vectors[0].ActionType != policy.ChangeAction ||
+			text(t, p.Vectors[0].Arguments) != "{}" || p.Vectors[0].EffectKey != nil || p.Vectors[0].Approvals != 0 {
+			t.Errorf("%s: %+v", actions, p)
+		}
+	}
+}
+
 // Two plans never touch one effect, and the same policy gives the same plans.
 func TestPlansShareNoEffect(t *testing.T) {
 	for name, actions := range map[string]string{
@@ -246,11 +272,11 @@ func TestPlansShareNoEffect(t *testing.T) {
 		"a template for what never changes": `{"a.b":{"effect":"e:6","decision":"allow"},"c.d":{"effect":"e:{n}","rules":[{"when":{"n_gte":5},"decision":"allow"}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			once, err := Plans(sources(t, actions), "production", nil)
+			once, err := Plans(sources(t, actions), "production", nil, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			again, err := Plans(sources(t, actions), "production", nil)
+			again, err := Plans(sources(t, actions), "production", nil, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,7 +343,7 @@ func TestMutatedDiffersInItsHashOnly(t *testing.T) {
 		"a bool that may be no": {`{"a.b":{"rules":[{"when":{"f_in":[true,false]},"decision":"approve"}]}}`, `{"f":false}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plans, err := Plans(sources(t, test.actions), "production", nil)
+			plans, err := Plans(sources(t, test.actions), "production", nil, false)
 			if err != nil {
 				t.Fatal(err)
 			}

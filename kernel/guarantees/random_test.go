@@ -114,7 +114,7 @@ func TestDriveOnRandomPolicies(t *testing.T) {
 				}
 			}
 		}
-		plans, err := Plans(sources, "production", nil)
+		plans, err := Plans(sources, "production", nil, false)
 		if err != nil {
 			say("%v", err)
 		}

@@ -15,6 +15,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/test/testenv"
 )
@@ -176,7 +180,7 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		o := verify(ctx, admin(), ns, "--only", "G3")
 		Expect(o.code).To(Equal(1))
 		Expect(o.stdout).To(MatchRegexp(`(?m)^FAIL G3 .*\n +expected: the effect was executed once\n +observed: 2 times\n +receipt: +\{`))
-		Expect(o.stdout).To(HaveSuffix("\n0/1 declared guarantees pass. 19 not selected: G1, G2, G4, G5, G6, G7, G8, G9, G10, G11, G12, G13, G14, G15, G16, G17, G18, G19, G20.\n"))
+		Expect(o.stdout).To(HaveSuffix("\n0/1 declared guarantees pass. 20 not selected: G1, G2, G4, G5, G6, G7, G8, G9, G10, G11, G12, G13, G14, G15, G16, G17, G18, G19, G20, G21.\n"))
 		o = verify(ctx, admin(), ns, "--only", "G3", "-o", "junit")
 		j := readJUnit([]byte(o.stdout))
 		Expect(j.Suites[0].Failures).To(Equal(1))
@@ -368,23 +372,91 @@ var _ = Describe("verify beside an operator that is broken", Ordered, ContinueOn
 		Eventually(ctx, func() bool { return gone(ctx, o.scratch()) }).WithTimeout(30 * time.Second).Should(BeTrue())
 	}, SpecTimeout(4*time.Minute))
 
+	It("sees that everybody changes policies where only proposals should", func(ctx SpecContext) {
+		startFaulty()
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		ns := namespaceWith(ctx, nil, refunds)
+		governed(ctx, ns, `{"policyChanges": "Proposed"}`, nil)
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "governors"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"actionpolicies"}, Verbs: []string{"govern"}},
+		}}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}},
+		}
+		for _, o := range []client.Object{role, binding} {
+			Expect(env.Admin().Create(ctx, o)).To(Succeed())
+			DeferCleanup(func(ctx SpecContext) { Expect(env.Admin().Delete(ctx, o)).To(Succeed()) })
+		}
+		r := run(ctx, ns, "--only", "G21")
+		Expect(r.reason("G21")).To(Equal("where policies change by proposals only, nobody changes them otherwise: not so"))
+		Expect(r.expected("G21")).To(Equal("a change of the policy own is refused by ctrlrun-policy-changes within 15s of policyChanges: Proposed"))
+		Expect(r.observed("G21")).To(And(MatchRegexp(`^it is taken from system:serviceaccount:[^:]+:editor, who `), ContainSubstring("has the verb govern on it")))
+	}, SpecTimeout(4*time.Minute))
+
 	It("sees that the apiserver takes what it has to refuse", func(ctx SpecContext) {
 		startFaulty("it is decided while admission is missing", "reports count while admission is missing")
 		Expect(env.WaitForAdmission(ctx)).To(Succeed())
 		env.AdmissionGap(GinkgoT(), "ctrlrun-actions", "ctrlrun-records-kept")
 		ns := namespaceWith(ctx, nil, refunds)
+		governed(ctx, ns, `{"policyChanges": "Proposed"}`, nil)
 		var r report
 		// The apiserver enforces a policy for a moment after its binding is gone.
 		Eventually(ctx, func() int {
-			o := verify(ctx, admin(), ns, "--only", "G7,G11", "-o", "json")
+			o := verify(ctx, admin(), ns, "--only", "G7,G11,G21", "-o", "json")
 			if o.code == 1 {
 				r = o.read()
 			}
 			return len(r.with("fail"))
-		}).WithTimeout(time.Minute).Should(Equal(2))
+		}).WithTimeout(time.Minute).Should(Equal(3))
 		Expect(r.Guarantees[6].Counterexample.Observed).To(ContainSubstring("it was created, as proposed by system:serviceaccount:" + r.Scratch.Namespace + ":rival"))
 		Expect(r.observed("G11")).To(Equal("it was deleted"))
 		Expect(r.expected("G11")).To(ContainSubstring("is refused by ctrlrun-records-kept"))
+		Expect(r.expected("G21")).To(Equal("an action of type ctrlrun.policy.change is refused by ctrlrun-actions to whoever is not the operator"))
+		Expect(r.observed("G21")).To(Equal("it was created"))
+	}, SpecTimeout(4*time.Minute))
+
+	It("sees that nothing keeps policies that should change by proposals only", func(ctx SpecContext) {
+		startFaulty("it is decided while admission is missing")
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		env.AdmissionGap(GinkgoT(), "ctrlrun-policy-changes")
+		ns := namespaceWith(ctx, nil, refunds)
+		governed(ctx, ns, `{"policyChanges": "Proposed"}`, nil)
+		var r report
+		Eventually(ctx, func() int {
+			o := verify(ctx, admin(), ns, "--only", "G21", "-o", "json")
+			if o.code == 1 {
+				r = o.read()
+			}
+			return o.code
+		}).WithTimeout(time.Minute).Should(Equal(1))
+		Expect(r.observed("G21")).To(MatchRegexp(`^it is taken from system:serviceaccount:[^:]+:editor, who has not the verb govern on it$`))
+	}, SpecTimeout(4*time.Minute))
+
+	It("does not take a system in which nobody changes policies for one in which only proposals do", func(ctx SpecContext) {
+		startFaulty()
+		Expect(env.WaitForAdmission(ctx)).To(Succeed())
+		ns := namespaceWith(ctx, nil, refunds)
+		governed(ctx, ns, `{"policyChanges": "Proposed"}`, nil)
+		frozen := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "frozen"}}
+		Expect(json.Unmarshal([]byte(`{
+			"matchConstraints": {"resourceRules": [{"apiGroups": ["ctrlrun.dev"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["actionpolicies"]}]},
+			"validations": [{"expression": "!request.userInfo.username.endsWith(':editor')", "message": "it is frozen"}]}`), &frozen.Spec)).To(Succeed())
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "frozen"}}
+		Expect(json.Unmarshal([]byte(`{"policyName": "frozen", "validationActions": ["Deny"]}`), &binding.Spec)).To(Succeed())
+		for _, o := range []client.Object{frozen, binding} {
+			Expect(env.Admin().Create(ctx, o)).To(Succeed())
+			DeferCleanup(func(ctx SpecContext) { Expect(env.Admin().Delete(ctx, o)).To(Succeed()) })
+		}
+		var r report
+		// The apiserver enforces a policy only a moment after its binding is there.
+		Eventually(ctx, func() string {
+			o := verify(ctx, admin(), ns, "--only", "G21", "-o", "json")
+			r = o.read()
+			return r.reason("G21")
+		}).WithTimeout(time.Minute).Should(Equal("control failed"))
+		Expect(r.expected("G21")).To(Equal("a change of the policy own is taken while the Settings do not say policyChanges: Proposed"))
+		Expect(r.observed("G21")).To(ContainSubstring("it is frozen"))
 	}, SpecTimeout(4*time.Minute))
 
 	It("has no verdict while everything is held", func(ctx SpecContext) {

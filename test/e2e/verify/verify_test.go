@@ -231,7 +231,7 @@ func word(status string, ids ...string) string {
 
 // allPass is the answer where people are asked, one of them, and nobody needs a grant.
 const allPass = "G1 pass, G2 pass, G3 pass, G4 pass, G5 pass, G6 pass, G7 pass, G8 not_applicable, G9 not_applicable, G10 pass, G11 pass, " +
-	"G12 not_applicable, G13 not_applicable, G14 pass, G15 not_applicable, G16 pass, G17 pass, G18 pass, G19 not_applicable, G20 pass"
+	"G12 not_applicable, G13 not_applicable, G14 pass, G15 not_applicable, G16 pass, G17 pass, G18 pass, G19 not_applicable, G20 pass, G21 not_applicable"
 
 // governed gives a namespace Settings, and grants by name, as their specs.
 func governed(ctx context.Context, namespace, settings string, grants map[string]string) {
@@ -399,7 +399,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		data, err := os.ReadFile(file)
 		Expect(err).NotTo(HaveOccurred())
 		j := readJUnit(data)
-		Expect([]int{j.Suites[0].Tests, j.Suites[0].Failures, j.Suites[0].Skipped}).To(Equal([]int{20, 0, 6}))
+		Expect([]int{j.Suites[0].Tests, j.Suites[0].Failures, j.Suites[0].Skipped}).To(Equal([]int{21, 0, 7}))
 		Expect(j.Suites[0].Cases[2].Name).To(Equal("G3 duplicate effect refused"))
 
 		By("leaving nothing but the Ledger")
@@ -419,7 +419,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		ns := env.Namespace(GinkgoT(), nil)
 		o := verify(ctx, admin(), ns, "-f", filepath.Join(env.Root, "config", "samples", "policies", "payments.yaml"))
 		Expect(o.code).To(Equal(0), o.String())
-		Expect(o.stdout).To(HaveSuffix("\n15/15 declared guarantees pass. 5 not applicable: G8, G9, G12, G13, G15.\n"))
+		Expect(o.stdout).To(HaveSuffix("\n15/15 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G21.\n"))
 		Expect(o.stdout).To(And(
 			MatchRegexp(`(?m)^PASS G1   mutated approval refused +stripe\.payout \{"payout_id":"ctrlrun-verify-payout_id-1"\}, approved by 2$`),
 			MatchRegexp(`(?m)^PASS G4   one winner under concurrency +\(8 processes\) stripe\.payout `),
@@ -432,7 +432,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 	It("passes where grants are required, and several people, and groups, and names of one person", func(ctx SpecContext) {
 		ns := namespaceWith(ctx, map[string]string{"ctrlrun.dev/environment": "staging"}, strings.TrimSuffix(paidOut, "}")+
 			`, "stripe.refund": {"effect": "refund:{payment_id}", "resource": "payment:{payment_id}", "decision": "allow"}}`)
-		governed(ctx, ns, `{"authority": "Required", "maxDelegationDepth": 5, "identityAliases": [["alice@example.com", "alice-admin"]]}`, map[string]string{
+		governed(ctx, ns, `{"authority": "Required", "maxDelegationDepth": 5, "policyChanges": "Proposed", "identityAliases": [["alice@example.com", "alice-admin"]]}`, map[string]string{
 			"refunds": `{"subject": {"agent": "system:serviceaccount:*", "user": "alice@example.com"}, "actions": ["stripe.refund"], "resources": ["payment:EU-*"],
 				"constraints": {"amount_lte": 50000, "currency_in": ["EUR", "CHF"]}, "environments": ["staging", "test"],
 				"expirationTime": "2026-01-01T00:00:00Z", "delegable": true}`,
@@ -443,7 +443,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.code).To(Equal(0), o.String())
 		r := o.read()
 		Expect(r.statuses()).To(Equal(word("pass", "G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9", "G10", "G11") + ", " +
-			word("not_applicable", "G12", "G13") + ", " + word("pass", "G14", "G15", "G16", "G17", "G18", "G19", "G20")))
+			word("not_applicable", "G12", "G13") + ", " + word("pass", "G14", "G15", "G16", "G17", "G18", "G19", "G20", "G21")))
 		Expect(r.detail("G6")).To(HaveKeyWithValue("refusedBy", "no_authority"))
 		Expect(r.detail("G8")).To(HaveKeyWithValue("grant", "refunds"))
 		Expect(r.detail("G9")).To(And(
@@ -454,13 +454,16 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(r.detail("G17")).To(HaveKeyWithValue("groups", ConsistOf("finance", "audit")))
 		Expect(r.detail("G18")).To(HaveKeyWithValue("refused", HaveLen(2)))
 		Expect(r.detail("G19")).To(HaveKeyWithValue("refused", HaveLen(2)))
+		Expect(r.detail("G21")).To(HaveKeyWithValue("refusedBy", ConsistOf("ctrlrun-policy-changes", "ctrlrun-actions")))
+		Expect(*r.Guarantees[len(r.Guarantees)-1].ActionType).To(Equal("ctrlrun.policy.change"))
+		Expect(r.Settings).To(HaveKeyWithValue("policyChanges", "Proposed"))
 		AddReportEntry("time", o.took.String(), ReportEntryVisibilityAlways)
 
 		By("saying so to people")
 		o = verify(ctx, admin(), ns, "--only", "G6,G9")
 		Expect(o.code).To(Equal(0), o.String())
 		Expect(o.stdout).To(And(
-			ContainSubstring("authority Required, maxDelegationDepth 5, identityAliases with people of the scratch namespace\n"),
+			ContainSubstring("authority Required, maxDelegationDepth 5, identityAliases with people of the scratch namespace, policyChanges Proposed for G21\n"),
 			ContainSubstring("copied, for the scratch agent: payouts, refunds\n"),
 			MatchRegexp(`(?m)^PASS G9   delegation cannot escalate +\(6 of 6 dimensions\) stripe\.refund \{"amount":50000,"currency":"EUR","payment_id":"EU-ctrlrun-verify-payment_id-[0-9]+"\}$`)))
 	}, SpecTimeout(4*time.Minute))
@@ -475,7 +478,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 			MatchRegexp(`(?m)^PASS G11 `),
 			MatchRegexp(`(?m)^N/A  G7 .* no action that can run can be driven: .*; a grant has to cover it$`),
 			MatchRegexp(`(?m)^N/A  G6 .* no grant covers an action that the policy lists, so an unknown action is indistinguishable from a known one$`)))
-		Expect(o.stdout).To(ContainSubstring("\n1/1 declared guarantees pass. 19 not applicable: "))
+		Expect(o.stdout).To(ContainSubstring("\n1/1 declared guarantees pass. 20 not applicable: "))
 	}, SpecTimeout(4*time.Minute))
 
 	DescribeTable("says what a policy gives no occasion for, and does not count it",
@@ -487,16 +490,16 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 				Expect(o.stdout).To(MatchRegexp(`(?m)^N/A +` + line + `$`))
 			}
 		},
-		Entry("nobody is asked, and nothing has an effect", allowOnly, "4/4 declared guarantees pass. 16 not applicable: G1, G2, G3, G4, G5, G8, G9, G12, G13, G14, G15, G16, G17, G18, G19, G20.",
+		Entry("nobody is asked, and nothing has an effect", allowOnly, "4/4 declared guarantees pass. 17 not applicable: G1, G2, G3, G4, G5, G8, G9, G12, G13, G14, G15, G16, G17, G18, G19, G20, G21.",
 			`G1 +mutated approval refused +no action requires approval`,
 			"G3 +duplicate effect refused +no action declares an `effect:` template, so nothing keeps one from being executed twice"),
-		Entry("everything is denied", allDenied, "2/2 declared guarantees pass. 18 not applicable: G1, G2, G3, G4, G5, G7, G8, G9, G10, G12, G13, G14, G15, G16, G17, G18, G19, G20.",
+		Entry("everything is denied", allDenied, "2/2 declared guarantees pass. 19 not applicable: G1, G2, G3, G4, G5, G7, G8, G9, G10, G12, G13, G14, G15, G16, G17, G18, G19, G20, G21.",
 			`G7 +no principal refused +no action in the policy can run at all`,
 			`G10 +unknown exception is ambiguous +every action in the policy is denied`,
 			"G5 +ambiguous blocks a blind retry +every action that declares an `effect:` template is denied"),
-		Entry("people are always asked", approveOnly, "14/14 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19."),
-		Entry("two actions have one template", sharedTemplate, "14/14 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19."),
-		Entry("there is one effect for all", oneEffect, "2/2 declared guarantees pass. 18 not applicable: G1, G2, G3, G4, G5, G7, G8, G9, G10, G12, G13, G14, G15, G16, G17, G18, G19, G20."),
+		Entry("people are always asked", approveOnly, "14/14 declared guarantees pass. 7 not applicable: G8, G9, G12, G13, G15, G19, G21."),
+		Entry("two actions have one template", sharedTemplate, "14/14 declared guarantees pass. 7 not applicable: G8, G9, G12, G13, G15, G19, G21."),
+		Entry("there is one effect for all", oneEffect, "2/2 declared guarantees pass. 19 not applicable: G1, G2, G3, G4, G5, G7, G8, G9, G10, G12, G13, G14, G15, G16, G17, G18, G19, G20, G21."),
 	)
 
 	It("checks only what is named, and says that the report is partial", func(ctx SpecContext) {
@@ -505,7 +508,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.code).To(Equal(0), o.String())
 		r := o.read()
 		Expect(r.statuses()).To(Equal("G1 skipped, G2 skipped, G3 pass, G4 skipped, G5 skipped, G6 pass, " +
-			word("skipped", "G7", "G8", "G9", "G10", "G11", "G12", "G13", "G14", "G15", "G16", "G17", "G18", "G19", "G20")))
+			word("skipped", "G7", "G8", "G9", "G10", "G11", "G12", "G13", "G14", "G15", "G16", "G17", "G18", "G19", "G20", "G21")))
 		Expect(r.Partial).To(BeTrue())
 		Expect(r.reason("G1")).To(Equal("not selected"))
 
@@ -515,8 +518,18 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		o = verify(ctx, admin(), namespaceWith(ctx, nil, refunds), "--only", "G6", "-o", "junit")
 		Expect(o.code).To(Equal(0), o.String())
 		j := readJUnit([]byte(o.stdout))
-		Expect([]int{j.Suites[0].Tests, j.Suites[0].Skipped}).To(Equal([]int{20, 19}))
+		Expect([]int{j.Suites[0].Tests, j.Suites[0].Skipped}).To(Equal([]int{21, 20}))
 	}, SpecTimeout(4*time.Minute))
+
+	It("passes where policies change by proposals only, whatever else they say", func(ctx SpecContext) {
+		ns := namespaceWith(ctx, nil, allDenied)
+		governed(ctx, ns, `{"policyChanges": "Proposed"}`, nil)
+		o := verify(ctx, admin(), ns, "--only", "G21")
+		Expect(o.code).To(Equal(0), o.String())
+		Expect(o.stdout).To(And(
+			ContainSubstring(", policyChanges Proposed for G21\n"),
+			MatchRegexp(`(?m)^PASS G21  unapproved policy change refused  ctrlrun\.policy\.change \{\}$`)))
+	}, SpecTimeout(time.Minute))
 
 	DescribeTable("refuses what cannot be verified, before it creates anything",
 		func(ctx SpecContext, prepare func(ctx context.Context) (namespace string, args []string), messages ...string) {
@@ -567,7 +580,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 			ContainSubstring("create namespaces\n"), ContainSubstring("delete namespaces\n"), ContainSubstring("create serviceaccounts/token\n"),
 			ContainSubstring("create rolebindings.rbac.authorization.k8s.io\n"),
 			ContainSubstring("delete rolebindings.rbac.authorization.k8s.io\n"), ContainSubstring("delete serviceaccounts\n"),
-			ContainSubstring("update actionpolicies.ctrlrun.dev\n"), ContainSubstring("create grants.ctrlrun.dev\n"), ContainSubstring("create actionpolicies.ctrlrun.dev\n"),
+			ContainSubstring("update actionpolicies.ctrlrun.dev\n"), ContainSubstring("update settings.ctrlrun.dev\n"), ContainSubstring("create grants.ctrlrun.dev\n"), ContainSubstring("create actionpolicies.ctrlrun.dev\n"),
 			ContainSubstring("update receipts.ctrlrun.dev\n"), ContainSubstring("delete receipts.ctrlrun.dev\n"), ContainSubstring("docs/verify.md")))
 		Expect(o.stderr).NotTo(Or(ContainSubstring("get namespaces"), ContainSubstring("get receipts")))
 		Expect(scratchNamespaces(ctx)).To(BeEmpty())
@@ -591,7 +604,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		role := documented()
 		Expect(env.Admin().Create(ctx, role)).To(Succeed())
 		ns := namespaceWith(ctx, map[string]string{v1alpha1.EnvironmentLabel: "staging"}, paidOut)
-		governed(ctx, ns, `{"maxLeaseSeconds": 30, "authority": "Required", "maxDelegationDepth": 9, "identityAliases": [["a", "b"]]}`, map[string]string{
+		governed(ctx, ns, `{"maxLeaseSeconds": 30, "authority": "Required", "maxDelegationDepth": 9, "policyChanges": "Proposed", "identityAliases": [["a", "b"]]}`, map[string]string{
 			"payouts": `{"subject": {"agent": "payer"}, "actions": ["stripe.**"], "expirationTime": "2040-01-01T00:00:00Z", "delegable": true}`,
 		})
 		verifier := testenv.User{Name: "verifier@" + ns}
@@ -600,7 +613,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 		Expect(o.code).To(Equal(0), o.String())
 		r := o.read()
 		Expect(r.with("not_applicable")).To(Equal([]string{"G12", "G13"}))
-		Expect(r.with("pass")).To(HaveLen(18))
+		Expect(r.with("pass")).To(HaveLen(19))
 		Expect(r.Environment).To(Equal("staging"), "which is read and copied")
 		Expect(r.Settings).To(HaveKeyWithValue("maxLeaseSeconds", BeEquivalentTo(30)))
 	}, SpecTimeout(2*time.Minute))
@@ -677,7 +690,7 @@ var _ = Describe("verify", Ordered, ContinueOnFailure, func() {
 			Expect(stderr.Close()).To(Succeed())
 		})
 		Expect(o.code).To(Equal(0), o.String())
-		Expect(o.stdout).To(HaveSuffix("\n14/14 declared guarantees pass. 6 not applicable: G8, G9, G12, G13, G15, G19.\n"))
+		Expect(o.stdout).To(HaveSuffix("\n14/14 declared guarantees pass. 7 not applicable: G8, G9, G12, G13, G15, G19, G21.\n"))
 		Expect(gone(ctx, there)).To(BeTrue())
 
 		By("saying that the report could not be printed")

@@ -163,10 +163,17 @@ type Settings struct {
 	MaxDelegationDepth int64                  `json:"maxDelegationDepth"`
 	// IdentityAliases is how many lists of names of one person there are.
 	IdentityAliases int `json:"identityAliases"`
+	// PolicyChanges is who may change policies and grants. The copy lets whoever RBAC lets, until G21, which is the last.
+	PolicyChanges v1alpha1.PolicyChanges `json:"policyChanges"`
 }
 
 // required reports whether principals need a grant.
 func (s *Settings) required() bool { return s != nil && s.Authority == v1alpha1.AuthorityRequired }
+
+// proposed reports whether policies change by proposals only.
+func (s *Settings) proposed() bool {
+	return s != nil && s.PolicyChanges == v1alpha1.PolicyChangesProposed
+}
 
 // aliased reports whether there are names that are one person.
 func (s *Settings) aliased() bool { return s != nil && s.IdentityAliases > 0 }
@@ -180,6 +187,7 @@ func NewSettings(o *v1alpha1.Settings) *Settings {
 	s := &Settings{
 		ApprovalTTLSeconds: v1alpha1.DefaultApprovalTTLSeconds, MaxLeaseSeconds: v1alpha1.DefaultMaxLeaseSeconds,
 		Authority: v1alpha1.AuthorityNotRequired, MaxDelegationDepth: v1alpha1.DefaultMaxDelegationDepth, IdentityAliases: len(o.Spec.IdentityAliases),
+		PolicyChanges: v1alpha1.PolicyChangesFree,
 	}
 	if o.Spec.ApprovalTTLSeconds != nil {
 		s.ApprovalTTLSeconds = *o.Spec.ApprovalTTLSeconds
@@ -192,6 +200,9 @@ func NewSettings(o *v1alpha1.Settings) *Settings {
 	}
 	if o.Spec.MaxDelegationDepth != nil {
 		s.MaxDelegationDepth = *o.Spec.MaxDelegationDepth
+	}
+	if o.Spec.PolicyChanges != nil {
+		s.PolicyChanges = *o.Spec.PolicyChanges
 	}
 	return s
 }

@@ -111,7 +111,7 @@ func (r *run) plan() ([]guarantees.Plan, error) {
 	if r.absent, err = guarantees.Absent(sources); err != nil {
 		return nil, err
 	}
-	plans, err := guarantees.Plans(sources, r.Environment, r.authority())
+	plans, err := guarantees.Plans(sources, r.Environment, r.authority(), r.Settings.proposed())
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +227,6 @@ func scenarios() map[guarantees.ID]func(context.Context, *stage) (any, error) {
 		guarantees.G1: mutated, guarantees.G2: replayed, guarantees.G3: duplicate, guarantees.G4: oneWinner, guarantees.G5: blindRetry,
 		guarantees.G6: unknownAction, guarantees.G7: noPrincipal, guarantees.G8: expired, guarantees.G9: escalation, guarantees.G10: unknownException,
 		guarantees.G11: altered, guarantees.G14: renewedToken, guarantees.G15: ceiling, guarantees.G16: moved, guarantees.G17: unentitled,
-		guarantees.G18: selfApproval, guarantees.G19: countedOnce, guarantees.G20: revokedCredential,
+		guarantees.G18: selfApproval, guarantees.G19: countedOnce, guarantees.G20: revokedCredential, guarantees.G21: unapprovedChange,
 	}
 }

@@ -233,6 +233,8 @@ func (s *scratch) rights() []authorizationv1.ResourceAttributes {
 		{Verb: "get", Group: ours, Resource: "actionpolicies", Namespace: s.namespace},
 		{Verb: "update", Group: ours, Resource: "actionpolicies", Namespace: s.namespace},
 		{Verb: "create", Group: ours, Resource: "settings", Namespace: s.namespace},
+		{Verb: "get", Group: ours, Resource: "settings", Namespace: s.namespace},
+		{Verb: "update", Group: ours, Resource: "settings", Namespace: s.namespace},
 		{Verb: "create", Group: ours, Resource: "grants", Namespace: s.namespace},
 		// Nobody may give a Role what they may not do.
 		{Verb: "get", Group: ours, Resource: "receipts", Namespace: s.namespace},
@@ -396,19 +398,28 @@ func (i *identity) granted(ctx context.Context, namespace string, a authorizatio
 
 // until waits until somebody may do something, or may not. False: that did not come.
 func (i *identity) until(ctx context.Context, namespace string, a authorizationv1.ResourceAttributes, may bool) (bool, error) {
-	a.Group, a.Namespace = v1alpha1.GroupVersion.Group, namespace
 	for deadline := time.Now().Add(patience); ; {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
-		if err := i.kube().Create(ctx, review); err != nil {
-			return false, fmt.Errorf("ask what %s may do: %w", i.username, err)
+		now, err := i.may(ctx, namespace, a)
+		if err != nil {
+			return false, err
 		}
-		if review.Status.Allowed == may {
+		if now == may {
 			return true, nil
 		}
 		if time.Now().After(deadline) || !pause(ctx, 50*time.Millisecond) {
 			return false, ctx.Err()
 		}
 	}
+}
+
+// may asks whether somebody may do something at this moment.
+func (i *identity) may(ctx context.Context, namespace string, a authorizationv1.ResourceAttributes) (bool, error) {
+	a.Group, a.Namespace = v1alpha1.GroupVersion.Group, namespace
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
+	if err := i.kube().Create(ctx, review); err != nil {
+		return false, fmt.Errorf("ask what %s may do: %w", i.username, err)
+	}
+	return review.Status.Allowed, nil
 }
 
 // rules creates the policies, Settings and grants, and returns when the operator says that they are in force.

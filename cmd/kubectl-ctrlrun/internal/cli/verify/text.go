@@ -82,6 +82,9 @@ func (s *Settings) title() string {
 	if s.aliased() {
 		text += ", identityAliases with people of the scratch namespace"
 	}
+	if s.proposed() {
+		text += ", policyChanges Proposed for G21"
+	}
 	return text
 }
 

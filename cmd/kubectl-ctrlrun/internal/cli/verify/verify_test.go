@@ -96,7 +96,7 @@ func TestText(t *testing.T) {
 	if err := example().WriteText(&b, harmless); err != nil {
 		t.Fatal(err)
 	}
-	const want = `kubectl ctrlrun  v1, catalogue ctrlrun.dev/guarantees/v1alpha3
+	const want = `kubectl ctrlrun  v1, catalogue ctrlrun.dev/guarantees/v1alpha4
 Policy           payments/p\x1b[31m generation 3, 1 actions, 
 Settings         none, so the defaults
 Environment      production
@@ -209,7 +209,7 @@ func TestEveryGuaranteeHasAScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plans, err := guarantees.Plans(sources, "production", nil)
+	plans, err := guarantees.Plans(sources, "production", nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
