@@ -74,17 +74,17 @@ func restsOn(action *v1alpha1.Action) string {
 	for _, ref := range refs {
 		lines = append(lines, ref.String())
 	}
-	note := "noted when it begins to wait, and compared right before its effect is reserved"
+	note := "noted when it begins to wait, compared with each approval and right before its effect is reserved"
 	if p := action.Status.Preconditions; p != nil {
 		switch {
 		case p.AtRecheck == "":
-			note = "noted, and compared right before its effect is reserved"
+			note = "noted, compared with each approval and right before its effect is reserved"
 		case p.AtRequest == "":
 			note = "read right before its effect was reserved; it had not waited, so there was nothing to compare with"
 		case p.AtRequest == p.AtRecheck:
 			note = "right before its effect was reserved it was what it was when it began to wait"
 		default:
-			note = "right before its effect would have been reserved it was ANOTHER than when it began to wait"
+			note = "when it was compared last it was ANOTHER than when it began to wait"
 		}
 	}
 	return strings.Join(append(lines, "("+note+")"), "\n")

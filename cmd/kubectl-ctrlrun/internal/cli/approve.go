@@ -294,5 +294,9 @@ func afterAnswer(action *v1alpha1.Action) string {
 	case v1alpha1.ActionClaimable:
 		return "the agent can now execute it: " + claimCommandLine(action)
 	}
-	return fmt.Sprintf("action %s is %s", action.Name, action.Status.State)
+	text := fmt.Sprintf("action %s is %s", action.Name, action.Status.State)
+	if action.Status.State.Terminal() && action.Status.Message != "" {
+		text += ": " + action.Status.Message
+	}
+	return text
 }
