@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ctrlrun.dev/operator/kernel/decision"
@@ -125,14 +126,20 @@ func (s Snapshot) quoted(name string) *QuotedRead {
 // onePersonOneWord refuses what one person has said beside the one word of theirs that stands. Whoever says the same twice has
 // said it once, by whatever name. Whoever says otherwise has taken back what they said before.
 func onePersonOneWord(s Snapshot, all []standing) Step {
-	people := s.World.People
+	// First by each name of a person alone, where their tries are numbered: clocks of apiservers may differ. Then among those names.
+	if step := oneWord(s, all, func(one standing) string { return one.Resolver }, byTry); step != nil {
+		return step
+	}
+	return oneWord(s, all, func(one standing) string { return s.World.People.Person(one.Resolver) }, inTurn)
+}
+
+func oneWord(s Snapshot, all []standing, speaker func(standing) string, turn func(a, b standing) int) Step {
 	words := map[string]standing{}
-	for _, one := range slices.SortedFunc(slices.Values(all), inTurn) {
-		person := people.Person(one.Resolver)
-		before, spoke := words[person]
+	for _, one := range slices.SortedFunc(slices.Values(all), turn) {
+		before, spoke := words[speaker(one)]
 		switch {
 		case !spoke:
-			words[person] = one
+			words[speaker(one)] = one
 		case before.State == one.State:
 			return refuse(s, one.Resolution, "DuplicateResolver", fmt.Sprintf("%s said the same already, by %s, and counts once. Somebody else has to.", before.Resolver, before.Name))
 		default:
@@ -142,9 +149,23 @@ func onePersonOneWord(s Snapshot, all []standing) Step {
 	return nil
 }
 
-// inTurn is the order in which one person made statements. Times of creation have whole seconds; a further try has a longer name.
+// inTurn is the order in which statements were made. Times of creation have whole seconds; a further try has a longer name.
 func inTurn(a, b standing) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name))
+}
+
+// byTry is the order in which one speaker made statements, by the numbers in their names.
+func byTry(a, b standing) int {
+	return cmp.Or(cmp.Compare(tryOf(a.Name), tryOf(b.Name)), inTurn(a, b))
+}
+
+// tryOf is the number of a try: that after the speaker, who has no dot, and 1 without one.
+func tryOf(name string) int {
+	parts := strings.Split(name, ".")
+	if n, err := strconv.Atoi(parts[len(parts)-1]); err == nil && len(parts) != 3 {
+		return n
+	}
+	return 1
 }
 
 // agreement are as many statements as are required that say the same, the oldest; nil: there are not that many. All of them are

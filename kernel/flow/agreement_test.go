@@ -92,6 +92,7 @@ func TestAgreement(t *testing.T) {
 		"one person in one second":           {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says("carol", "r1.2", no, 1)}, nil, "judge r1: Superseded", ""},
 		"one person by two names":            {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says("c.jones", "r2", yes, 2)}, oneCarol, "judge r2: DuplicateResolver", ""},
 		"whoever takes it back":              {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says("dave", "r2", yes, 2), says("carol", "r1.2", no, 3)}, nil, "judge r1: Superseded", ""},
+		"whatever clocks say":                {2, united(askingTwo), []flow.Resolution{says("carol", "e.1.carol", yes, 5), says("dave", "e.1.dave", yes, 6), says("carol", "e.1.carol.2", no, 3)}, nil, "judge e.1.carol: Superseded", ""},
 		"whoever takes it back by a name":    {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says("dave", "r2", yes, 2), says("c.jones", "r3", no, 3)}, oneCarol, "judge r1: Superseded", ""},
 		"the agent does not count":           {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says(alice, "r2", yes, 2)}, nil, "judge r2: SelfResolution", ""},
 		"nor by another name":                {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says("alice", "r2", yes, 2)}, aliasOf(alice, "alice"), "judge r2: SelfResolution", ""},
