@@ -569,12 +569,11 @@ func (r *pass) writeEffect(ctx context.Context, step flow.WriteEffect) error {
 		ctx = bounded
 	}
 	if step.Why == flow.WhyResolve {
-		// How many people are needed, and who is one of them, is as the last proof has it.
-		proved := r.worlds.proved()
-		if time.Now().After(proved) {
-			return errAgain
+		// How many people are needed, and who is one of them, is as the last proof has it, and as this pass has read it.
+		bounded, cancel, err := sentBy(ctx, r.began, r.worlds.proved(), time.Now())
+		if err != nil {
+			return err
 		}
-		bounded, cancel := context.WithDeadline(ctx, proved)
 		defer cancel()
 		ctx = bounded
 	}
