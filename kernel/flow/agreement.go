@@ -76,7 +76,7 @@ func resolve(s Snapshot, record effect.Record) Step {
 		return Wait{Why: string(decision.CachesStale)}
 	case !known:
 		return tell(all, "PolicyInvalid", func(standing) string {
-			return fmt.Sprintf("Nobody can say how many people have to say the same: a policy that names %s is invalid, and nothing was said when it was attempted. Correct the policy.", orAnAction(record.Status.ActionType))
+			return fmt.Sprintf("Nobody can say how many people have to say the same: a policy that names %s is invalid, and its number cannot be read. Correct the policy.", orAnAction(record.Status.ActionType))
 		})
 	case required > 1:
 		if step := onePersonOneWord(s, all); step != nil {

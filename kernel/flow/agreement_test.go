@@ -172,7 +172,7 @@ func TestWhatIsMissing(t *testing.T) {
 			"MorePeopleRequired: 2 of 3 people say Committed. 1 says NotExecuted. Somebody else has to say Committed too before it is settled; until then the effect stays Ambiguous.",
 			"MorePeopleRequired: 1 of 3 people say NotExecuted. 2 say Committed. 2 more people have to say NotExecuted too before it is settled; until then the effect stays Ambiguous."}},
 		"nobody knows how many": {united(invalid), []flow.Resolution{says("carol", "r1", yes, 1)}, []string{
-			`PolicyInvalid: Nobody can say how many people have to say the same: a policy that names "stripe.refund" is invalid, and nothing was said when it was attempted. Correct the policy.`}},
+			`PolicyInvalid: Nobody can say how many people have to say the same: a policy that names "stripe.refund" is invalid, and its number cannot be read. Correct the policy.`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := asked(0, tc.policies, tc.said...)
