@@ -164,7 +164,10 @@ var _ = Describe("a report", func() {
 		clock.Advance(GinkgoT(), lapsed)
 		operator = startOperator(controllers.Options{Crash: p.at})
 		Eventually(p.At).Should(BeClosed())
-		err := env.Client(s.agent).Create(ctx, s.outcome(s.get(a), v1alpha1.OutcomeCommitted))
+		// It may have been the lease of another spec's action that ended first.
+		o := s.outcome(s.get(a), v1alpha1.OutcomeCommitted)
+		Eventually(func() error { return env.Admin().Get(ctx, client.ObjectKeyFromObject(o), &v1alpha1.Outcome{}) }).Should(Succeed())
+		err := env.Client(s.agent).Create(ctx, o)
 		Expect(apierrors.IsAlreadyExists(err)).To(BeTrue(), "%v", err)
 		next := startOperator(controllers.Options{})
 		DeferCleanup(func() { _ = next.Stop() })
