@@ -311,9 +311,8 @@ func (p *proposalPass) ask(ctx context.Context, round int64) (ctrl.Result, error
 		Generation: p.o.Generation, Round: round, Action: records.QuestionName(p.o.Name, p.o.UID, p.o.Generation, round),
 		From: p.now.Hash, To: p.to, TargetUID: types.UID(p.now.UID), TargetGeneration: p.now.Generation,
 	}
-	change := records.Change(p.o, q)
-	if result, done, err := p.undecidable(ctx, change); done || err != nil {
-		return result, err
+	if reason, message := flow.Unaskable(p.world, p.proposed(records.Change(p.o, q))); reason != "" {
+		return p.pending(ctx, true, reason.Condition(), message)
 	}
 	s := &p.next.Status
 	s.Question, s.ActionRef, s.ReceiptRef = q, nil, nil
@@ -330,31 +329,13 @@ func asksMessage(q *v1alpha1.ProposalQuestion) string {
 	return "People are asked whether to apply it. See kubectl ctrlrun approve " + q.Action + "."
 }
 
-// undecidable answers where the policies in force cannot put it to people at all. It is asked when they can.
-func (p *proposalPass) undecidable(ctx context.Context, change policy.Change) (ctrl.Result, bool, error) {
-	if p.world.Observe {
-		result, err := p.pending(ctx, true, decision.PolicyChangeUnapproved.Condition(), "In observe mode nobody is asked, so no change of policies is applied. Set mode: Enforce in the Settings, or let somebody with the verb govern change it.")
-		return result, true, err
-	}
+// proposed is a change as policies decide about it.
+func (p *proposalPass) proposed(change policy.Change) action.Proposal {
 	resource := change.Resource()
-	e, err := p.world.Policies.Evaluate(action.Proposal{
+	return action.Proposal{
 		Name: policy.ChangeAction, Arguments: change.Arguments(), Resource: &resource, Environment: p.world.Environment,
 		Principal: action.Principal{Agent: p.identity, User: &p.o.Spec.Proposer},
-	})
-	if err != nil {
-		result, err := p.pending(ctx, true, decision.ResourceError.Condition(), "Nobody can be asked: "+err.Error())
-		return result, true, err
 	}
-	switch e.Reason {
-	case decision.UnknownAction, decision.PolicyInvalid, decision.PolicyConflict, decision.EffectKeyError, decision.PolicyChangeUnapproved:
-		message := e.Message
-		if e.Reason == decision.UnknownAction {
-			message = "No ActionPolicy of this namespace says who is asked about changes. Let somebody with the verb govern add the action " + policy.ChangeAction + " with decision: approve to one. Until then nobody is asked."
-		}
-		result, err := p.pending(ctx, true, e.Reason.Condition(), message)
-		return result, true, err
-	}
-	return ctrl.Result{}, false, nil
 }
 
 // claimID of the operator for a question. It is the same for every process of the operator, so that one goes on where another died.

@@ -154,7 +154,7 @@ func (p *pass) evaluate() Step {
 	}
 	switch {
 	case a.Type == policy.ChangeAction && p.World.Observe:
-		return p.end(Denied, decision.PolicyChangeUnapproved, "In observe mode nobody is asked, so no change of policies is applied. Set mode: Enforce in the Settings, or let somebody with the verb govern change it.")
+		return p.end(Denied, decision.PolicyChangeUnapproved, observedChange)
 	case evaluation.Decision == decision.Deny && p.World.Observe && p.observable(evaluation):
 		p.would(blockedBy(evaluation.Reason))
 	case evaluation.Decision == decision.Deny:
