@@ -50,11 +50,8 @@ func (r refusedPart) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return refusedPart(fmt.Sprintf(format, args...)) }
 
-// errAway says that an API did not answer just now, errBusy that too many actions are looked at.
-var (
-	errAway = errors.New("it did not answer a moment ago, and is asked again soon")
-	errBusy = errors.New("as many actions are looked at as may be at a time")
-)
+// errAway says that an API did not answer just now.
+var errAway = errors.New("it did not answer a moment ago, and is asked again soon")
 
 // contact is what a look at a part says of the API.
 type contact int
@@ -101,18 +98,17 @@ func newParts(writer client.Writer, config *rest.Config, http *http.Client) (*pa
 	}, nil
 }
 
-// turn is one of those who may look at parts now, until done is called.
-func (p *parts) turn(ctx context.Context) (done func(), err error) {
+// turn waits until an action may be looked at, until done is called. It is not ok if there are too many.
+func (p *parts) turn(ctx context.Context) (done func(), ok bool) {
 	late := time.NewTimer(turnPatience)
 	defer late.Stop()
 	select {
 	case p.turns <- struct{}{}:
-		return func() { <-p.turns }, nil
+		return func() { <-p.turns }, true
 	case <-late.C:
-		return nil, errBusy
 	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	return nil, false
 }
 
 // read reads one part of one object of a namespace, or of a cluster-scoped one, for a principal that may get it.

@@ -18,8 +18,8 @@ func (r *pass) readPreconditions(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, partsTimeout)
 	defer cancel()
 	read := flow.PreconditionsRead{Read: true}
-	done, err := r.parts.turn(bounded)
-	if err != nil {
+	done, ok := r.parts.turn(bounded)
+	if !ok {
 		read.Trouble = "too many actions with preconditions are looked at"
 		r.s.Preconditions = read
 		return ctx.Err()
@@ -41,6 +41,7 @@ func (r *pass) readPreconditions(ctx context.Context) error {
 		r.s.Preconditions = read
 		return ctx.Err()
 	}
+	var err error
 	if read.Fingerprint, err = precondition.Fingerprint(found); err != nil {
 		read.Refusal = "it has no canonical form"
 	}

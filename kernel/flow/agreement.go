@@ -9,7 +9,6 @@ import (
 
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
-	"ctrlrun.dev/operator/kernel/receipt"
 )
 
 // resolutionsOf is how many people have to say the same of an effect of that action, as the policies in force want it. Known is
@@ -159,11 +158,12 @@ func byTry(a, b standing) int {
 	return cmp.Or(cmp.Compare(tryOf(a.Name), tryOf(b.Name)), inTurn(a, b))
 }
 
-// tryOf is the number of a try: that after the speaker, who has no dot, and 1 without one.
+// tryOf is the number of a try, as effect.attempt.speaker.try names it. The first has none.
 func tryOf(name string) int {
-	parts := strings.Split(name, ".")
-	if n, err := strconv.Atoi(parts[len(parts)-1]); err == nil && len(parts) != 3 {
-		return n
+	if parts := strings.Split(name, "."); len(parts) == 4 {
+		if n, err := strconv.Atoi(parts[3]); err == nil {
+			return n
+		}
 	}
 	return 1
 }
@@ -270,11 +270,4 @@ func listed(names []string) string {
 		return strings.Join(names, "")
 	}
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
-}
-
-// QuotedRead is a receipt a resolution quotes.
-type QuotedRead struct {
-	Name string
-	// Entry is nil if there is no such receipt.
-	Entry *receipt.Entry
 }

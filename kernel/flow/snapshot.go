@@ -375,6 +375,13 @@ func (w World) Floor(seq int64, noted time.Time) int64 {
 // Executor is what executes an action type in the operator's stead of the agent. There is none unless one is configured.
 type Executor struct{ Name, Hash string }
 
+// QuotedRead is a receipt a resolution quotes.
+type QuotedRead struct {
+	Name string
+	// Entry is nil if there is no such receipt.
+	Entry *receipt.Entry
+}
+
 // Snapshot is one look at the world, with one subject: an action, or an effect. Everything Next may consider is in it,
 // time included, so that the same snapshot always gives the same step.
 type Snapshot struct {
