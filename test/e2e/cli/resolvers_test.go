@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -19,6 +21,7 @@ import (
 var _ = Describe("where two people have to say what happened", Ordered, func() {
 	var s *cliStage
 	var second testenv.User
+	var operator *testenv.OperatorProcess
 
 	BeforeAll(func(ctx SpecContext) {
 		s = newCLIStage()
@@ -28,7 +31,7 @@ var _ = Describe("where two people have to say what happened", Ordered, func() {
 		Expect(json.Unmarshal([]byte(`{"metadata":{"name":"payouts"},"spec":{"actions":{"stripe.payout":{"effect":"payout:{payout_id}","decision":"allow","resolutionsRequired":2}}}}`), policy)).To(Succeed())
 		policy.Namespace = s.namespace
 		Expect(env.Admin().Create(ctx, policy)).To(Succeed())
-		startOperator(ctx)
+		operator = startOperator(ctx)
 	})
 	AfterEach(reportOperatorLog)
 
@@ -127,6 +130,24 @@ var _ = Describe("where two people have to say what happened", Ordered, func() {
 		Expect(r.Code).To(Equal(0), r.Stderr)
 		Expect(r.Stdout).To(Equal("resolved: " + name + " NotExecuted\n"))
 		r = s.run(s.agent, "run", "stripe.payout", "payout_id=p3", "--", "true")
+		Expect(r.Code).To(Equal(0), r.Stderr)
+	})
+
+	It("lets whoever errs twice have the last word, though nobody judges meanwhile", func(ctx SpecContext) {
+		name, before := unknown("p4"), resolutions(ctx)
+		Expect(operator.Pause()).To(Succeed())
+		for i, result := range []string{"--not-executed", "--committed", "--not-executed"} {
+			process, wait := s.process(s.command(s.resolver, "resolve", name, result, "--reason", "seen", "--evidence", "https://example.com/log", "--yes"))
+			Eventually(func() int { return resolutions(ctx) }).WithTimeout(20 * time.Second).Should(Equal(before + i + 1))
+			Expect(process.Signal(syscall.SIGINT)).To(Succeed())
+			Expect(wait().Code).To(Equal(5)) // stated, and not judged
+		}
+		Expect(operator.Resume()).To(Succeed())
+		r := s.run(s.resolver, "resolve", name, "--not-executed", "--reason", "seen", "--evidence", "https://example.com/log", "--yes")
+		Expect(r.Code).To(Equal(5), r.Stderr)
+		Expect(r.Stdout).To(ContainSubstring("1 of 2 people say NotExecuted. Somebody else has to"))
+		Expect(resolutions(ctx)).To(Equal(before + 3))
+		r = s.run(second, "resolve", name, "--not-executed", "--reason", "nor I", "--evidence", "https://example.com/log", "--yes")
 		Expect(r.Code).To(Equal(0), r.Stderr)
 	})
 })

@@ -29,13 +29,14 @@ var _ = BeforeSuite(func() {
 })
 
 // startOperator runs the operator for the specs of a container, and returns when statements count.
-func startOperator(ctx context.Context) {
+func startOperator(ctx context.Context) *testenv.OperatorProcess {
 	GinkgoHelper()
 	operator, err := env.StartOperatorProcess()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(operator.Stop)
 	Expect(operator.WaitReady(ctx)).To(Succeed())
 	Expect(env.WaitForAdmission(ctx)).To(Succeed())
+	return operator
 }
 
 // reportOperatorLog shows the end of the operator's log beside a failure.

@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +41,9 @@ var _ = Describe("the metrics of the operator", func() {
 		mode := v1alpha1.ModeObserve
 		settings := &v1alpha1.Settings{Spec: v1alpha1.SettingsSpec{Mode: &mode}}
 		settings.Namespace, settings.Name = observed, v1alpha1.SettingsName
-		Expect(env.Admin().Create(ctx, settings)).To(Succeed())
+		owner := testenv.User{Name: "paula"}
+		Expect(env.Grant(ctx, observed, "ctrlrun-policy-admin", owner)).To(Succeed())
+		Expect(env.Client(owner).Create(ctx, settings)).To(Succeed())
 		Eventually(ctx, func(g Gomega) {
 			g.Expect(env.Admin().Get(ctx, kube.ObjectKeyFromObject(settings), settings)).To(Succeed())
 			g.Expect(meta.IsStatusConditionFalse(settings.Status.Conditions, v1alpha1.EnforcingCondition)).To(BeTrue())
@@ -115,9 +118,14 @@ func proposed(ctx context.Context, ns string, agent testenv.User, actionType, pa
 	return call
 }
 
-// brokenGlass opens an envelope for an emergency.
+// brokenGlass opens an envelope for an emergency, of a grant that the owner of the policies made.
 func brokenGlass(ctx context.Context, ns string) {
 	GinkgoHelper()
+	owner, oncall := testenv.User{Name: "paula"}, testenv.User{Name: "oncall"}
+	rule := func(resource, verb string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{resource}, Verbs: []string{verb}}
+	}
+	Expect(env.Allow(ctx, ns, oncall, rule("delegations", "create"), rule("grants", "breakglass"))).To(Succeed())
 	for _, object := range []string{
 		`{"kind":"Grant","metadata":{"name":"glass"},"spec":{"subject":{"agent":"*"},"actions":["stripe.refund"],"grantType":"BreakGlass","maxDurationSeconds":3600}}`,
 		`{"kind":"Delegation","metadata":{"name":"emergency"},"spec":{"parentRef":{"kind":"Grant","name":"glass"},"subject":{"agent":"oncall"},"actions":["stripe.refund"],"breakGlass":true,"reason":"INC-7"}}`,
@@ -125,10 +133,12 @@ func brokenGlass(ctx context.Context, ns string) {
 		o := &unstructured.Unstructured{}
 		Expect(json.Unmarshal([]byte(`{"apiVersion":"ctrlrun.dev/v1alpha1",`+object[1:]), o)).To(Succeed())
 		o.SetNamespace(ns)
+		who := owner
 		if o.GetKind() == "Delegation" {
+			who = oncall
 			Expect(unstructured.SetNestedField(o.Object, time.Now().Add(30*time.Minute).UTC().Format(time.RFC3339), "spec", "expirationTime")).To(Succeed())
 		}
-		Expect(env.Admin().Create(ctx, o)).To(Succeed())
+		Expect(env.Client(who).Create(ctx, o)).To(Succeed())
 	}
 }
 

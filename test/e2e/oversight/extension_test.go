@@ -183,7 +183,8 @@ var _ = Describe("An extension of the apiserver that an Action rests on", func()
 		var slow atomic.Bool
 		e := s.extend(func(w http.ResponseWriter, r *http.Request) {
 			if slow.Load() {
-				time.Sleep(11 * time.Second)
+				<-r.Context().Done() // until nobody waits for it any more
+				return
 			}
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprintf(w, `{"apiVersion":"%s/v1","kind":"Order","metadata":{"name":"o1","namespace":%q,"uid":"u1"},"spec":{"n":1}}`, strings.Split(r.URL.Path, "/")[2], s.ns)

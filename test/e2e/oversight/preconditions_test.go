@@ -283,7 +283,7 @@ var _ = Describe("What an Action rests on", func() {
 		s.policy(allowed)
 		observe := v1alpha1.ModeObserve
 		o := &v1alpha1.Settings{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: v1alpha1.SettingsName}, Spec: v1alpha1.SettingsSpec{Mode: &observe}}
-		Expect(env.Admin().Create(ctx, o)).To(Succeed())
+		Expect(env.Client(s.owner).Create(ctx, o)).To(Succeed())
 		Eventually(func(g Gomega) {
 			g.Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(o), o)).To(Succeed())
 			g.Expect(o.Status.ObservedGeneration).To(Equal(o.Generation))
