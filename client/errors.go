@@ -172,11 +172,18 @@ func refusal(what string, err error) error {
 // Refused reports whether err is a refusal by RBAC or by an admission policy, as opposed to an object that is not valid.
 func Refused(err error) bool {
 	var refused *RefusedError
-	if errors.As(err, &refused) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		return true
-	}
-	// An admission policy refuses with the code its author chose, 422 if none was chosen; its name is in the message.
+	return errors.As(err, &refused) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || byAdmission(err)
+}
+
+// byAdmission: an admission policy refuses with the code its author chose, 422 if none was chosen; its name is in the message.
+func byAdmission(err error) bool {
 	return err != nil && apierrors.ReasonForError(err) != "" && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '")
+}
+
+// unknownHere reports whether an apiserver said that it knows no right to a create, or not who asks.
+func unknownHere(err error) bool {
+	var unreadable *unreadableError // the create was allowed
+	return (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) && !byAdmission(err) && !errors.As(err, &unreadable)
 }
 
 // transient reports whether a request may have had no answer, or an answer that will be another one later. A create that

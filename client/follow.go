@@ -52,7 +52,7 @@ func (f *follower) send(ctx context.Context, update Update) {
 func (f *follower) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var object kube.Object
-		err := repeat(ctx, time.Minute, func(ctx context.Context) error {
+		err := repeat(ctx, time.Minute, transient, func(ctx context.Context) error {
 			var err error
 			object, err = f.read(ctx)
 			return err

@@ -191,7 +191,7 @@ func marshal(v any) ([]byte, error) {
 func (c *Client) createAction(ctx context.Context, object *v1alpha1.Action) (*v1alpha1.Action, error) {
 	var created *v1alpha1.Action
 	unanswered := false
-	err := repeat(ctx, createWindow, func(ctx context.Context) error {
+	err := repeat(ctx, createWindow, transient, func(ctx context.Context) error {
 		attempt := object.DeepCopy()
 		err := c.kube.Create(ctx, attempt)
 		if apierrors.IsAlreadyExists(err) {
@@ -262,14 +262,14 @@ func (c *Client) withdrawUnanswered(ctx context.Context, object *v1alpha1.Action
 	_ = call.send(ctx, NotExecuted("the proposer gave up before it had an answer"))
 }
 
-// repeat runs f until its error is not transient, for at most window.
-func repeat(ctx context.Context, window time.Duration, f func(context.Context) error) error {
+// repeat runs f until its error is none that it is run again for, for at most window.
+func repeat(ctx context.Context, window time.Duration, again func(error) bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, window)
 	defer cancel()
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 64, Cap: 5 * time.Second}
 	for {
 		err := f(ctx)
-		if err == nil || ctx.Err() != nil || !transient(err) {
+		if err == nil || ctx.Err() != nil || !again(err) {
 			return err
 		}
 		timer := time.NewTimer(backoff.Step())

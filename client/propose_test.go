@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -120,7 +121,7 @@ func TestARequestIsRepeatedOnlyWhileItsFateIsUnknown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := 0
-			err := repeat(context.Background(), time.Minute, func(context.Context) error {
+			err := repeat(context.Background(), time.Minute, transient, func(context.Context) error {
 				calls++
 				if calls == 3 {
 					return nil
@@ -134,10 +135,44 @@ func TestARequestIsRepeatedOnlyWhileItsFateIsUnknown(t *testing.T) {
 	}
 }
 
+// A report is also repeated, for a while, when the apiserver knows no rights yet; what admission refuses stays refused.
+func TestAReportIsRepeatedWhileItsRightIsUnknown(t *testing.T) {
+	outcomes := schema.GroupResource{Group: "ctrlrun.dev", Resource: "outcomes"}
+	forbidden := apierrors.NewForbidden(outcomes, "x", errors.New("no"))
+	for name, test := range map[string]struct {
+		err         error
+		again, late bool
+	}{
+		"no right":                    {forbidden, true, false},
+		"unknown person":              {apierrors.NewUnauthorized("who?"), true, false},
+		"refused by admission":        {apierrors.NewForbidden(outcomes, "x", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")), false, false},
+		"what is there is unreadable": {&unreadableError{err: forbidden}, false, false},
+		"invalid":                     {apierrors.NewInvalid(schema.GroupKind{}, "x", nil), false, false},
+		"no answer":                   {apierrors.NewInternalError(errors.New("etcd")), true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				again := patiently()
+				if got := again(test.err); got != test.again {
+					t.Errorf("at first: again: %t, want %t", got, test.again)
+				}
+				time.Sleep(refusedWindow - time.Nanosecond)
+				if got := again(test.err); got != test.again {
+					t.Errorf("within the time: again: %t, want %t", got, test.again)
+				}
+				time.Sleep(time.Nanosecond)
+				if got := again(test.err); got != test.late {
+					t.Errorf("after it: again: %t, want %t", got, test.late)
+				}
+			})
+		})
+	}
+}
+
 func TestRepeatingEndsWithTheCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	calls := 0
-	err := repeat(ctx, time.Minute, func(context.Context) error {
+	err := repeat(ctx, time.Minute, transient, func(context.Context) error {
 		calls++
 		cancel()
 		return apierrors.NewInternalError(errors.New("etcd"))

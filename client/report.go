@@ -40,8 +40,10 @@ const (
 	// reportWindow bounds how long a report is repeated. An attempt without a report becomes Ambiguous when its lease is
 	// over, so it is worth to be patient with an apiserver that restarts.
 	reportWindow = 2 * time.Minute
-	maxOutput    = 16 << 10
-	maxError     = 1024
+	// refusedWindow is how long a report is repeated that the apiserver knows no right to.
+	refusedWindow = 10 * time.Second
+	maxOutput     = 16 << 10
+	maxError      = 1024
 )
 
 // Report stores how the execution ended. It uses a context of its own, so that a cancelled caller still reports. An
@@ -99,11 +101,11 @@ func (call *Call) send(ctx context.Context, report Report) error {
 	}
 	outcome := call.outcome(report, user.Username)
 	outcome.Name = LockName(call.action, call.claimID, user.Username)
-	existing, err := call.client.createOrRead(ctx, outcome)
+	existing, err := call.store(ctx, outcome)
 	if err != nil && !transient(err) && !Refused(err) && outcome.Spec.Output != nil {
 		// The apiserver does not take the output. What happened is worth more than what it printed.
 		outcome.Spec.Output = nil
-		existing, err = call.client.createOrRead(ctx, outcome)
+		existing, err = call.store(ctx, outcome)
 	}
 	if err != nil {
 		return refusal("report "+call.action.Name, err)
@@ -113,6 +115,26 @@ func (call *Call) send(ctx context.Context, report Report) error {
 		return nil
 	}
 	return call.lostLock(ctx, outcome, existing.(*v1alpha1.Outcome), user.Username)
+}
+
+// store creates an outcome. It is more patient than with other statements: nobody else can say what happened.
+func (call *Call) store(ctx context.Context, outcome *v1alpha1.Outcome) (kube.Object, error) {
+	return call.client.createOrRead(ctx, reportWindow, patiently(), outcome)
+}
+
+// patiently is transient, and counts as transient, for a while since the first, also that the apiserver knows no right to it, or not
+// who this is: one that has just started knows neither yet.
+func patiently() func(error) bool {
+	var first time.Time
+	return func(err error) bool {
+		if !unknownHere(err) {
+			return transient(err)
+		}
+		if first.IsZero() {
+			first = time.Now()
+		}
+		return time.Since(first) < refusedWindow
+	}
 }
 
 // LockName is the one name a report of an attempt may have. Creating it ends the attempt, whoever does.
@@ -159,7 +181,7 @@ func (call *Call) lostLock(ctx context.Context, mine, first *v1alpha1.Outcome, r
 	if first.Spec.Reason == v1alpha1.OutcomeReasonLeaseLapsed {
 		late := mine.DeepCopy()
 		late.Name, late.ResourceVersion, late.UID = "late."+mine.Name, "", ""
-		_, err := call.client.createOrRead(ctx, late)
+		_, err := call.store(ctx, late)
 		why := "its lease was declared over before the report came; the report was left for whoever resolves the effect"
 		if err != nil {
 			why = "its lease was declared over before the report came, and the late report could not be left"

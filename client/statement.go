@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,7 +29,7 @@ func (c *Client) CreateStatement(ctx context.Context, statement kube.Object, nam
 		if i > 1 {
 			statement.SetName(fmt.Sprintf("%s.%d", name, i))
 		}
-		existing, err := c.createOrRead(ctx, statement)
+		existing, err := c.createOrRead(ctx, createWindow, transient, statement)
 		var unreadable *unreadableError
 		if errors.As(err, &unreadable) {
 			continue
@@ -56,11 +57,11 @@ func (e *unreadableError) Error() string {
 
 func (e *unreadableError) Unwrap() error { return e.err }
 
-// createOrRead creates object, repeating until there is an answer, and fills it in. If the name is taken it returns what has
+// createOrRead creates object, repeating for at most window what may be done again, and fills it in. If the name is taken it returns what has
 // it instead, and leaves object as it was: it may yet be created under another name.
-func (c *Client) createOrRead(ctx context.Context, object kube.Object) (kube.Object, error) {
+func (c *Client) createOrRead(ctx context.Context, window time.Duration, again func(error) bool, object kube.Object) (kube.Object, error) {
 	var existing kube.Object
-	err := repeat(ctx, createWindow, func(ctx context.Context) error {
+	err := repeat(ctx, window, again, func(ctx context.Context) error {
 		existing = nil
 		attempt := object.DeepCopyObject().(kube.Object)
 		err := c.kube.Create(ctx, attempt)

@@ -250,6 +250,31 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		Expect(call.Execute(ctx, func(context.Context, client.Execution) client.Report { return client.Committed() }, nil)).To(Succeed())
 	}, SpecTimeout(time.Minute))
 
+	It("reports to an apiserver that knows no rights for a moment, as one that has just started", func(ctx SpecContext) {
+		agent := testenv.ServiceAccountUser(s.namespace, "late-agent")
+		Expect(env.Grant(ctx, s.namespace, "ctrlrun-agent", agent)).To(Succeed())
+		c, _ := s.sdk(agent, "")
+		call, err := c.Propose(ctx, refundRequest("norights", 5))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
+		bindings := &rbacv1.RoleBindingList{}
+		Expect(env.Admin().List(ctx, bindings, kube.InNamespace(s.namespace))).To(Succeed())
+		for _, b := range bindings.Items {
+			if strings.HasSuffix(b.Subjects[0].Name, "late-agent") {
+				Expect(env.Admin().Delete(ctx, &b)).To(Succeed())
+			}
+		}
+		outcome := &v1alpha1.Outcome{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "x"}}
+		Eventually(func() bool {
+			return apierrors.IsForbidden(env.Client(agent).Create(ctx, outcome.DeepCopy(), kube.DryRunAll))
+		}).WithTimeout(10 * time.Second).Should(BeTrue())
+		reported := make(chan error, 1)
+		go func() { reported <- call.Report(ctx, client.Committed()) }()
+		Consistently(reported).WithTimeout(time.Second).ShouldNot(Receive())
+		Expect(env.Grant(ctx, s.namespace, "ctrlrun-agent", agent)).To(Succeed())
+		Eventually(reported).WithTimeout(20 * time.Second).Should(Receive(BeNil()))
+	}, SpecTimeout(time.Minute))
+
 	It("says what refused a proposal", func(ctx SpecContext) {
 		c, _ := s.sdk(s.approver, "")
 		_, err := c.Propose(ctx, refundRequest("refused", 5))
