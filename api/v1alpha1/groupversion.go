@@ -2,7 +2,7 @@
 //
 // The API has one idea. Whatever a person or an agent says is an immutable object that they CREATE, a statement: Action,
 // Approval, Claim, Outcome, Resolution, LedgerAcceptance. Whatever the operator concludes is written by the operator alone:
-// Effect, Receipt, Ledger, and every status. What a team configures, ActionPolicy, Grant, PolicyProposal and Settings, lives in
+// Effect, Receipt, Ledger, and every status. What a team configures, ActionPolicy, Grant, Executor, PolicyProposal and Settings, lives in
 // Git. Of it the operator writes the status, and of ActionPolicy and Grant what people approved by a PolicyProposal.
 //
 // +kubebuilder:object:generate=true
@@ -24,6 +24,7 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&Settings{}, &SettingsList{},
 		&Grant{}, &GrantList{},
 		&PolicyProposal{}, &PolicyProposalList{},
+		&Executor{}, &ExecutorList{},
 		&Delegation{}, &DelegationList{},
 		&Revocation{}, &RevocationList{},
 		&Action{}, &ActionList{},

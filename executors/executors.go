@@ -1,0 +1,45 @@
+// Package executors executes admitted actions for the operator: by an HTTP request, a Job or a write to the Kubernetes API.
+//
+// Each way has a package of its own. Whether nothing was executed is never concluded from the kind of an error: it is Failed only if
+// that is proved, and Ambiguous whenever it is not.
+package executors
+
+import (
+	"ctrlrun.dev/operator/kernel/effect"
+)
+
+// Call is one execution, as it was admitted.
+type Call struct {
+	Namespace  string
+	ActionName string
+	ActionUID  string
+	ActionType string
+	// Arguments as canonical JSON: what was hashed, shown and approved.
+	Arguments []byte
+	EffectKey string
+	Attempt   int64
+	// Token is the attempt's idempotency token.
+	Token string
+}
+
+// Result is what is known of an execution.
+type Result struct {
+	// State is Committed, Failed (for certain nothing was executed) or Ambiguous.
+	State effect.State
+	// Output is a JSON value, or nil. At most MaxOutput bytes are kept; a longer one is left out.
+	Output []byte
+	// Error in a sentence. No argument and no secret is in it, for it is stored and shown.
+	Error string
+}
+
+// MaxOutput is the most of an output that is kept, in bytes.
+const MaxOutput = 16 << 10
+
+// Committed says that it happened.
+func Committed(output []byte) Result { return Result{State: effect.Committed, Output: output} }
+
+// NotExecuted says that for certain nothing was executed.
+func NotExecuted(why string) Result { return Result{State: effect.Failed, Error: why} }
+
+// Unknown says that neither is certain.
+func Unknown(why string) Result { return Result{State: effect.Ambiguous, Error: why} }
