@@ -110,6 +110,9 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 	if by := s.Authority; by != nil {
 		out.Authority = &flow.Authority{Ref: authority.Ref{Kind: authority.Kind(by.Kind), Name: by.Name}, Root: by.Root, BreakGlass: by.BreakGlass}
 	}
+	if x := s.Executor; x != nil {
+		out.Executor = &flow.ExecutorRef{Name: x.Name, Hash: x.Hash}
+	}
 	if e := s.Effect; e != nil {
 		out.Effect = &flow.EffectRef{Name: e.Name, Key: e.Key, Attempt: e.Attempt}
 	}
@@ -186,6 +189,9 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 	}
 	if by := s.Authority; by != nil {
 		n.Authority = &v1alpha1.AuthorityReference{Kind: v1alpha1.ParentKind(by.Kind), Name: by.Name, Root: by.Root, BreakGlass: by.BreakGlass}
+	}
+	if x := s.Executor; x != nil {
+		n.Executor = &v1alpha1.ExecutorReference{Name: x.Name, Hash: x.Hash}
 	}
 	if e := s.Effect; e != nil {
 		n.Effect = &v1alpha1.ActionEffect{Name: e.Name, Key: e.Key, Attempt: e.Attempt}

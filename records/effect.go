@@ -43,6 +43,7 @@ func Effect(o *v1alpha1.Effect) *effect.Record {
 	if s.Loss != nil {
 		r.Status.Loss = &effect.Loss{Ordinal: s.Loss.Ordinal, Seq: s.Loss.Seq}
 	}
+	r.Status.Output, r.Status.Error = s.Output, s.Error
 	for _, l := range s.History {
 		r.Status.History = append(r.Status.History, effect.Line{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution, Agreed: l.Resolutions})
 	}
@@ -77,6 +78,7 @@ func EffectStatus(s effect.Status) *v1alpha1.EffectStatus {
 	if s.Loss != nil {
 		n.Loss = &v1alpha1.EffectLoss{Ordinal: s.Loss.Ordinal, Seq: s.Loss.Seq}
 	}
+	n.Output, n.Error = s.Output, Clip(s.Error, 1024)
 	for _, l := range s.History {
 		n.History = append(n.History, v1alpha1.EffectHistory{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution, Resolutions: l.Agreed})
 	}

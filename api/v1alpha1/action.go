@@ -250,6 +250,10 @@ type ActionStatus struct {
 	// authority is the Grant or Delegation that lets its principal propose it. Absent: Settings require none, or there is none.
 	// +optional
 	Authority *AuthorityReference `json:"authority,omitempty"`
+	// executor executes it for the operator, once it is admitted. Absent: its agent does. Pinned when people are asked: an action
+	// of which the Executor changed since ends Blocked, or, if it was admitted, Failed (executor_changed).
+	// +optional
+	Executor *ExecutorReference `json:"executor,omitempty"`
 	// effect is the logical effect this Action wants to cause. Absent: its policy names none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.key == oldSelf.key && self.name == oldSelf.name && (!has(oldSelf.attempt) || (has(self.attempt) && self.attempt == oldSelf.attempt))",message="the effect is written once"
@@ -346,6 +350,16 @@ type PolicyReference struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Version string `json:"version,omitempty"`
+}
+
+// ExecutorReference names an Executor, and how it executes.
+type ExecutorReference struct {
+	// name of the Executor.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// hash of its spec.
+	// +kubebuilder:validation:MaxLength=71
+	Hash string `json:"hash"`
 }
 
 // AuthorityReference names what lets a principal propose.

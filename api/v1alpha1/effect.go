@@ -85,7 +85,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.state != 'Ambiguous' || has(self.cause)",message="an Ambiguous effect has a cause"
 // +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state in ['Ambiguous','Committed','Failed']",message="only an effect that is or was Ambiguous has a cause"
 // +kubebuilder:validation:XValidation:rule="!has(self.resolution) || self.state in ['Committed','Failed']",message="only a settled effect has a resolution"
-// +kubebuilder:validation:XValidation:rule="self.state != oldSelf.state || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.nonce) == has(oldSelf.nonce) && (!has(self.nonce) || self.nonce == oldSelf.nonce) && has(self.leaseExpirationTime) == has(oldSelf.leaseExpirationTime) && (!has(self.leaseExpirationTime) || self.leaseExpirationTime == oldSelf.leaseExpirationTime) && has(self.resolution) == has(oldSelf.resolution) && (!has(self.resolution) || self.resolution == oldSelf.resolution) && has(self.loss) == has(oldSelf.loss) && (!has(self.loss) || self.loss == oldSelf.loss) && has(self.resolutionsRequired) == has(oldSelf.resolutionsRequired) && (!has(self.resolutionsRequired) || self.resolutionsRequired == oldSelf.resolutionsRequired))",message="attempt, holder, token, nonce, lease, resolution and resolutionsRequired change only with the state"
+// +kubebuilder:validation:XValidation:rule="!(self.state in ['Reserved','Executing']) || !(has(self.output) || has(self.error))",message="an attempt that is not over has neither output nor error"
+// +kubebuilder:validation:XValidation:rule="self.state != oldSelf.state || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.nonce) == has(oldSelf.nonce) && (!has(self.nonce) || self.nonce == oldSelf.nonce) && has(self.leaseExpirationTime) == has(oldSelf.leaseExpirationTime) && (!has(self.leaseExpirationTime) || self.leaseExpirationTime == oldSelf.leaseExpirationTime) && has(self.output) == has(oldSelf.output) && (!has(self.output) || self.output == oldSelf.output) && has(self.error) == has(oldSelf.error) && (!has(self.error) || self.error == oldSelf.error) && has(self.resolution) == has(oldSelf.resolution) && (!has(self.resolution) || self.resolution == oldSelf.resolution) && has(self.loss) == has(oldSelf.loss) && (!has(self.loss) || self.loss == oldSelf.loss) && has(self.resolutionsRequired) == has(oldSelf.resolutionsRequired) && (!has(self.resolutionsRequired) || self.resolutionsRequired == oldSelf.resolutionsRequired))",message="attempt, holder, token, nonce, lease, output, error, resolution and resolutionsRequired change only with the state"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Failed' || self.state == 'Failed' || (self.attempt == oldSelf.attempt + 1 && has(self.holder) && has(self.token) && (!has(oldSelf.holder) || self.holder.uid != oldSelf.holder.uid) && !has(self.resolution) && !has(self.cause) && !has(self.lateOutcomeRef))",message="a new attempt has the next number, another holder, and nothing of the last one"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state == 'Failed' || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.resolutionsRequired) == has(oldSelf.resolutionsRequired) && (!has(self.resolutionsRequired) || self.resolutionsRequired == oldSelf.resolutionsRequired))",message="an attempt keeps its number, holder, token and resolutionsRequired"
 // +kubebuilder:validation:XValidation:rule="!(oldSelf.state == 'Ambiguous' && self.state in ['Committed','Failed']) || has(self.resolution)",message="an Ambiguous effect moves on only by a Resolution"
@@ -133,6 +134,14 @@ type EffectStatus struct {
 	// should read it.
 	// +optional
 	LateOutcomeRef *LateOutcome `json:"lateOutcomeRef,omitempty"`
+	// output of an executor of the operator, JSON as text. An agent's is in its Outcome.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16384
+	Output string `json:"output,omitempty"`
+	// error of an executor of the operator. An agent's is in its Outcome.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Error string `json:"error,omitempty"`
 	// resolution that settled an Ambiguous attempt.
 	// +optional
 	Resolution *EffectResolution `json:"resolution,omitempty"`

@@ -59,6 +59,9 @@ const (
 	ArgumentsTooLarge       Reason = "arguments_too_large"
 	LeaseTooLong            Reason = "lease_too_long"
 	ExecutorNeedsEffect     Reason = "executor_needs_effect"
+	ExecutorNeedsNotAfter   Reason = "executor_needs_not_after"
+	ExecutorConflict        Reason = "executor_conflict"
+	ExecutorInvalid         Reason = "executor_invalid"
 	ApprovalDenied          Reason = "approval_denied"
 	// PolicyDenied and ApprovalRequired say in observe mode what enforce mode would have done: a policy says deny, or asks.
 	PolicyDenied     Reason = "policy_denied"
@@ -92,6 +95,8 @@ const (
 	StatusMissing        Reason = "status_missing"
 	MadeWithoutAdmission Reason = "made_without_admission"
 	Withdrawn            Reason = "withdrawn"
+	// ExecutorChanged is also why an admitted action is Failed: nothing was executed, for what was to execute it is another one.
+	ExecutorChanged Reason = "executor_changed"
 )
 
 // Reasons about what an action rests on: what its preconditions name. The last is also why one is denied that did not wait yet, and

@@ -135,8 +135,10 @@ type Status struct {
 	Transition      time.Time
 	Outcome         *Ref
 	Late            *Late
-	Resolution      *Resolution
-	Loss            *Loss
+	// Output, JSON as text, and Error are what an executor of the operator got; an agent's are in its Outcome.
+	Output, Error string
+	Resolution    *Resolution
+	Loss          *Loss
 	// ResolutionsRequired is how many people had to say the same when the attempt was reserved, or its record was found lost;
 	// 0: it was not said.
 	ResolutionsRequired int
@@ -227,7 +229,9 @@ type Settlement struct {
 	Cause     Cause
 	Outcome   *Ref
 	Approvals []string
-	Now       time.Time
+	// Output, JSON as text, and Error of an executor of the operator.
+	Output, Error string
+	Now           time.Time
 }
 
 // Settle ends an attempt that was admitted.
@@ -243,6 +247,7 @@ func (s Status) Settle(e Settlement) (Status, error) {
 		return Status{}, fmt.Errorf("a cause goes with Ambiguous, and only with it")
 	}
 	s.State, s.Cause, s.Outcome, s.Transition = e.State, e.Cause, e.Outcome, e.Now
+	s.Output, s.Error = e.Output, e.Error
 	s.StartedAttempts++
 	return s.line(result, e.Approvals), nil
 }

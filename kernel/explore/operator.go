@@ -190,7 +190,7 @@ func (x *explorer) snapshot(q question) flow.Snapshot {
 		s.World.Holds = []flow.Hold{{Reason: decision.AdmissionMissing, Message: "The admission policies are not in force.", Since: at(q.now)}}
 	}
 	if x.Executor {
-		s.Executor = &flow.Executor{Name: "refunds"}
+		s.World.Executors = flow.Executors{{Name: "refunds", Hash: "sha256:" + strings.Repeat("e", 64), Types: []string{"stripe.refund"}}}
 	}
 	if p.subject < 0 {
 		s.EffectName = x.names[-p.subject-1]
@@ -284,6 +284,8 @@ func (x *explorer) translate(p *pass, s flow.Snapshot, answer flow.Step) step {
 	switch a := answer.(type) {
 	case flow.Done:
 		return step{kind: waits}
+	case flow.Begin: // the workers do, whenever they can
+		return step{kind: waits, until: max(1, since(a.Lease))}
 	case flow.Wait:
 		if a.Until.IsZero() {
 			return step{kind: waits}

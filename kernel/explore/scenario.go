@@ -299,3 +299,11 @@ const (
 	leaseOver    = lease + 20*time.Second // one has lapsed
 	questionOver = 1000 * time.Second     // so has an approval's
 )
+
+// wantedFor says of proposals for how long they are wanted, as those that the operator executes have to.
+func wantedFor(d time.Duration, proposals []Proposal) []Proposal {
+	for i := range proposals {
+		proposals[i].NotAfter = d
+	}
+	return proposals
+}

@@ -181,7 +181,7 @@ func Scenarios() []Scenario {
 		},
 		{
 			Name: "observed executor", About: "the operator executes what is observed, and then what is enforced",
-			Actions: refunds(2), Policies: []Policy{deny().observed(), allow()}, Ticks: lapse, Executor: true, Passes: 2, Stale: 1, Short: true,
+			Actions: wantedFor(12*time.Hour, refunds(2)), Policies: []Policy{deny().observed(), allow()}, Ticks: lapse, Executor: true, Passes: 2, Stale: 1, Short: true,
 		},
 		{
 			Name: "observed retention", About: "what was observed without its effect is deleted, while another action has the effect",
@@ -195,7 +195,7 @@ func Scenarios() []Scenario {
 		},
 		{
 			Name: "executor", About: "the operator executes, with two workers",
-			Actions: refunds(2), Policies: []Policy{allow()}, Ticks: lapse, Executor: true, Passes: 2, Stale: 3, Short: true,
+			Actions: wantedFor(12*time.Hour, refunds(2)), Policies: []Policy{allow()}, Ticks: lapse, Executor: true, Passes: 2, Stale: 3, Short: true,
 		},
 	}
 }

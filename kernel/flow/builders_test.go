@@ -144,7 +144,11 @@ func (b *actionBuilder) Admitted(attempt int64) *actionBuilder {
 	return b
 }
 
+// executorHash is that of the Executor that executes refunds where one does.
+var executorHash = "sha256:" + strings.Repeat("e", 64)
+
 func (b *actionBuilder) InOperatorMode() *actionBuilder {
+	b.a.Executor = &flow.ExecutorRef{Name: "refunds", Hash: executorHash}
 	b.a.Execution.Mode, b.a.Execution.ClaimID = flow.OperatorMode, ""
 	return b
 }
@@ -347,8 +351,20 @@ func (b *snapshotBuilder) Lock(o *flow.Outcome) *snapshotBuilder {
 	b.s.Lock = flow.OutcomeRead{Presence: flow.Cached, Outcome: o}
 	return b
 }
+
+// Executor executes refunds for the operator; the action, if it does not say otherwise, is wanted for an hour.
 func (b *snapshotBuilder) Executor() *snapshotBuilder {
-	b.s.Executor = &flow.Executor{Name: "refunds"}
+	if a := b.s.Action.Action; a != nil && a.NotAfter == nil {
+		until := noon.Add(time.Hour)
+		a.NotAfter = &until
+	}
+	b.s.World.Executors = flow.Executors{{Name: "refunds", Hash: executorHash, Types: []string{"stripe.refund"}}}
+	return b
+}
+
+// Executors are there, too.
+func (b *snapshotBuilder) Executors(more ...flow.Executor) *snapshotBuilder {
+	b.s.World.Executors = append(b.s.World.Executors, more...)
 	return b
 }
 
@@ -376,6 +392,8 @@ func told(step flow.Step) string {
 		return "read " + string(s.Object)
 	case flow.WriteAction:
 		return strings.TrimSpace(fmt.Sprintf("%s %s: %s %s", s.Why, s.Name, s.Status.State, s.Status.Reason))
+	case flow.Begin:
+		return fmt.Sprintf("begin %s before %s", s.Executor.Name, s.Before.Format("15:04:05"))
 	case flow.WriteEffect:
 		return strings.TrimSpace(fmt.Sprintf("%s: %s %d %s", s.Why, s.Status.State, s.Status.Attempt, s.Status.Cause))
 	case flow.DeclareLapse:

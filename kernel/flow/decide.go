@@ -34,7 +34,8 @@ type pass struct {
 	evaluation policy.Evaluation
 	authority  *authority.Result // nil: nothing is required
 	mode       Mode
-	required   int // people; 0: nobody is asked
+	executor   *Executor // of the operator; nil: the agent executes
+	required   int       // people; 0: nobody is asked
 	question   approval.Question
 	tally      approval.Tally
 	claimID    string
@@ -72,6 +73,7 @@ func decide(s Snapshot) Step {
 		p.statement,
 		p.withdrawn,
 		p.evaluate,
+		p.executable,
 		p.unchanged,
 		p.deadline,
 		p.known,
@@ -149,7 +151,7 @@ func (p *pass) evaluate() Step {
 		}
 	}
 	p.mode = AgentMode
-	if p.Executor != nil {
+	if p.World.Executors.name(a.Type) {
 		p.mode = OperatorMode
 	}
 	switch {
@@ -159,8 +161,6 @@ func (p *pass) evaluate() Step {
 		p.would(blockedBy(evaluation.Reason))
 	case evaluation.Decision == decision.Deny:
 		return p.end(Denied, evaluation.Reason, evaluation.Message)
-	case p.mode == OperatorMode && evaluation.EffectKey == nil:
-		return p.end(Denied, decision.ExecutorNeedsEffect, fmt.Sprintf("The Executor %s executes %s, and what it executes needs an effect key. Add an effect template to the policy.", p.Executor.Name, a.Type))
 	case evaluation.Decision == decision.Approve && p.World.Observe:
 		p.asks = true
 	case evaluation.Decision == decision.Approve:
@@ -250,6 +250,11 @@ func (p *pass) unchanged() Step {
 	sameEffect := a.Effect == nil || (now != nil && a.Effect.Key == now.Key)
 	if pinned := a.Ask != nil || a.ClaimableTime != nil; pinned && a.Effect == nil && now != nil {
 		sameEffect = false
+	}
+	if a.Ask != nil || a.ClaimableTime != nil {
+		if step := p.sameExecutor(); step != nil {
+			return step
+		}
 	}
 	if (a.Hash == "" || a.Hash == p.evaluation.Hash) && sameEffect {
 		return nil
@@ -543,6 +548,7 @@ func (p *pass) decided(state State) Status {
 	status.Hash, status.Decision, status.DecisionReason, status.Policy = e.Hash, e.Decision, e.Reason, e.Policy
 	status.Resource, status.Environment, status.RulesHash = e.Proposal.Resource, e.Proposal.Environment, p.World.RulesHash
 	status.Authority = authorityOf(p.authority)
+	status.Executor = p.executor.ref()
 	status.Effect = p.effectRef()
 	return status
 }
@@ -583,14 +589,14 @@ func sameStatus(a, b Status) bool {
 	}
 	same := func(a, b *time.Time) bool { return (a == nil) == (b == nil) && (a == nil || a.Equal(*b)) }
 	return a.State == b.State && a.Reason == b.Reason && a.Message == b.Message && a.Hash == b.Hash &&
-		a.Decision == b.Decision && a.DecisionReason == b.DecisionReason && counted(a) == counted(b) && same(a.ClaimableTime, b.ClaimableTime)
+		a.Decision == b.Decision && a.DecisionReason == b.DecisionReason && sameRef(a.Executor, b.Executor) && counted(a) == counted(b) && same(a.ClaimableTime, b.ClaimableTime)
 }
 
 // end is the terminal status of an action that was never admitted. Its receipt comes afterwards, whatever happens to this
 // process: the terminal state is what keeps any other pass from admitting it.
 func (p *pass) end(state State, reason decision.Reason, message string) Step {
 	status := p.a.Status
-	if e := p.evaluation; e.Hash != "" && (status.Hash == "" || status.Hash == e.Hash) && reason != decision.ProposalChanged {
+	if e := p.evaluation; e.Hash != "" && (status.Hash == "" || status.Hash == e.Hash) && reason != decision.ProposalChanged && reason != decision.ExecutorChanged {
 		status = p.decided(state)
 		if p.a.Effect != nil {
 			status.Effect = p.a.Effect

@@ -45,6 +45,9 @@ func RulesHash(w World) (string, error) {
 		}
 		rules["settings"].(map[string]any)["identity_aliases"] = people
 	}
+	if len(w.Executors) > 0 {
+		rules["executors"] = w.Executors.rules()
+	}
 	if w.Observe {
 		rules["settings"].(map[string]any)["mode"] = "observe"
 	}

@@ -53,7 +53,7 @@ func afterAdmission(s Snapshot) Step {
 	record := *s.Effect.Record
 	switch record.Status.State {
 	case effect.Reserved:
-		return releaseUnbegun(s, record)
+		return begin(s, record)
 	case effect.Executing:
 		return settle(s, record)
 	}
@@ -92,21 +92,6 @@ func settle(s Snapshot, record effect.Record) Step {
 	}
 	// If we die right here the receipt is made from the record and the outcome by whoever comes next.
 	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhySettle}
-}
-
-// releaseUnbegun frees a reservation whose executor did not begin in time: the same compare-and-set by which it would begin.
-func releaseUnbegun(s Snapshot, record effect.Record) Step {
-	if s.Now.Before(record.Status.Lease) {
-		return Wait{Until: record.Status.Lease, Why: "begin"}
-	}
-	if step := clockHold(s); step != nil {
-		return step
-	}
-	next, err := record.Status.Release(s.Now)
-	if err != nil {
-		return Read{Object: TheEffect, Name: record.Name}
-	}
-	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
 }
 
 // lock is what is known of the admitted claim's outcome, and of its late one. A pass may have begun before it knew which
@@ -188,6 +173,9 @@ func endingOf(s Snapshot, record effect.Record) ending {
 		return ending{Committed, "", "It was executed, and its executor reported success."}
 	case effect.Failed:
 		if n := len(status.History); n > 0 && status.History[n-1].Result == effect.NeverBegan {
+			if x := s.Action.Executor; x != nil && !s.World.Executors.stand(s.Action.Type, *x) {
+				return ending{Failed, decision.ExecutorChanged, executorChanged(x.Name) + " It may be proposed again."}
+			}
 			return ending{Failed, decision.NeverBegan, "No executor began it before its lease was over. Nothing was executed. It may be proposed again."}
 		}
 		return ending{Failed, "", "Its executor stated that nothing was executed. It may be proposed again."}
@@ -195,6 +183,8 @@ func endingOf(s Snapshot, record effect.Record) ending {
 	switch status.Cause {
 	case effect.StatusMissing:
 		return ending{Ambiguous, decision.StatusMissing, "The record of its effect was lost, so nobody knows whether it happened. " + inspect}
+	case effect.ReportedUnknown:
+		return ending{Ambiguous, decision.ReportedUnknown, "Its executor does not know whether it happened. " + inspect}
 	case effect.ExecutorLost:
 		return ending{Ambiguous, decision.ExecutorLost, "Its executor was lost while it acted, so nobody knows whether it happened. " + inspect}
 	}
@@ -355,7 +345,13 @@ func document(s Snapshot, end ending) receipt.Document {
 		for _, answer := range x.Approvals {
 			d.Approvals = append(d.Approvals, receipt.Approval{Approver: answer.Approver, Groups: answer.Groups, Name: answer.Name, UID: answer.UID, Time: answer.Created, Reason: answer.Reason, RulesHash: answer.RulesHash})
 		}
-		if o := s.Lock.Outcome; o != nil {
+		if by := a.Executor; by != nil {
+			d.Executor = &receipt.Executor{Name: by.Name, Hash: by.Hash}
+		}
+		if e := s.Effect.Record; x.Mode == OperatorMode && a.Effect != nil && e != nil && e.HeldBy(a.UID, a.Effect.Attempt) {
+			d.Error, d.Output = e.Status.Error, e.Status.Output
+		}
+		if o := s.Lock.Outcome; o != nil && x.Mode == AgentMode {
 			d.Reporter, d.Error = o.Reporter, o.Error
 			if len(o.Output) <= MaxOutputBytes {
 				d.Output = o.Output

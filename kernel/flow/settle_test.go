@@ -109,27 +109,37 @@ func TestAdmittedDuringThePass(t *testing.T) {
 func TestOperatorMode(t *testing.T) {
 	a := anAction("a1").Admitted(1).InOperatorMode().Obj()
 	waiting, acting := aReservation(a).Obj(), aReservation(a).Began().Obj()
+	another := flow.Executor{Name: "refunds", Hash: "sha256:" + strings.Repeat("a", 64), Types: []string{"stripe.refund"}}
+	rival := flow.Executor{Name: "rival", Hash: executorHash, Types: []string{"iam.grant", "stripe.refund"}}
 	for name, tc := range map[string]struct {
 		pass *snapshotBuilder
 		want string
 	}{
-		"not begun, lease live":             {aPass(a).Effect(flow.Cached, waiting), "wait until 12:05:00 for begin"},
-		"not begun, lease over":             {aPass(a).At(noon.Add(5*minute)).Effect(flow.Cached, waiting), "release: Failed 1"},
-		"acting, lease live":                {aPass(a).Effect(flow.Cached, acting), "wait until 12:05:10 for lease"},
-		"acting, lease over":                {aPass(a).At(lapsed.Add(-1)).Effect(flow.Cached, acting), "wait until 12:05:10 for lease"},
-		"acting, and lost":                  {aPass(a).At(lapsed).Effect(flow.Cached, acting), "settle: Ambiguous 1 ExecutorLost"},
-		"an outcome is nothing to it":       {aPass(a).Effect(flow.Cached, acting).Lock(anOutcome(a, flow.ReportNotExecuted).Obj()), "wait until 12:05:10 for lease"},
-		"acting, and lost by a wrong clock": {aPass(a).At(lapsed).Effect(flow.Cached, acting).With(hold(decision.ClockSkew, noon)), "wait for clock_skew"},
-		"not begun, by a wrong clock":       {aPass(a).At(noon.Add(5*minute)).Effect(flow.Cached, waiting).With(hold(decision.ClockSkew, noon)), "wait for clock_skew"},
-		"released: it never began":          {aPass(a).Effect(flow.Cached, aReservation(a).Released().Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: failed never_began"},
-		"settled by its worker":             {aPass(a).Effect(flow.Cached, aReservation(a).Began().Settled(effect.Committed, "").Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: committed"},
-		"settled as not executed":           {aPass(a).Effect(flow.Cached, aReservation(a).Began().Settled(effect.Failed, "").Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: failed"},
-		"its worker was lost: the receipt":  {aPass(a).Effect(flow.Cached, aReservation(a).Began().Settled(effect.Ambiguous, effect.ExecutorLost).Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: ambiguous executor_lost"},
+		"not begun, lease live":             {aPass(a).Executor().Effect(flow.Cached, waiting), "begin refunds before 12:03:20"},
+		"not begun, too little time left":   {aPass(a).Executor().At(noon.Add(200*time.Second)).Effect(flow.Cached, waiting), "wait until 12:05:00 for begin"},
+		"not begun, and something holds":    {aPass(a).Executor().Effect(flow.Cached, waiting).With(hold(decision.NamespaceTerminating, noon)), "wait until 12:05:00 for namespace_terminating"},
+		"its executor is gone":              {aPass(a).Effect(flow.Cached, waiting), "release: Failed 1"},
+		"its executor is another one":       {aPass(a).Executors(another).Effect(flow.Cached, waiting), "release: Failed 1"},
+		"its executor is not alone":         {aPass(a).Executor().Executors(rival).Effect(flow.Cached, waiting), "release: Failed 1"},
+		"gone, but nobody can be sure":      {aPass(a).Effect(flow.Cached, waiting).With(hold(decision.CachesStale, noon)), "wait until 12:05:00 for caches_stale"},
+		"gone, and it acts already":         {aPass(a).Effect(flow.Cached, acting), "wait until 12:05:10 for lease"},
+		"gone: the receipt":                 {aPass(a).Effect(flow.Cached, aReservation(a).Released().Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: failed executor_changed"},
+		"not begun, lease over":             {aPass(a).Executor().At(noon.Add(5*minute)).Effect(flow.Cached, waiting), "release: Failed 1"},
+		"acting, lease live":                {aPass(a).Executor().Effect(flow.Cached, acting), "wait until 12:05:10 for lease"},
+		"acting, lease over":                {aPass(a).Executor().At(lapsed.Add(-1)).Effect(flow.Cached, acting), "wait until 12:05:10 for lease"},
+		"acting, and lost":                  {aPass(a).Executor().At(lapsed).Effect(flow.Cached, acting), "settle: Ambiguous 1 ExecutorLost"},
+		"an outcome is nothing to it":       {aPass(a).Executor().Effect(flow.Cached, acting).Lock(anOutcome(a, flow.ReportNotExecuted).Obj()), "wait until 12:05:10 for lease"},
+		"acting, and lost by a wrong clock": {aPass(a).Executor().At(lapsed).Effect(flow.Cached, acting).With(hold(decision.ClockSkew, noon)), "wait for clock_skew"},
+		"not begun, by a wrong clock":       {aPass(a).Executor().At(noon.Add(5*minute)).Effect(flow.Cached, waiting).With(hold(decision.ClockSkew, noon)), "wait for clock_skew"},
+		"released: it never began":          {aPass(a).Executor().Effect(flow.Cached, aReservation(a).Released().Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: failed never_began"},
+		"settled by its worker":             {aPass(a).Executor().Effect(flow.Cached, aReservation(a).Began().Settled(effect.Committed, "").Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: committed"},
+		"settled as not executed":           {aPass(a).Executor().Effect(flow.Cached, aReservation(a).Began().Settled(effect.Failed, "").Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: failed"},
+		"its worker was lost: the receipt":  {aPass(a).Executor().Effect(flow.Cached, aReservation(a).Began().Settled(effect.Ambiguous, effect.ExecutorLost).Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: ambiguous executor_lost"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, tc.pass, tc.want) })
 	}
 	t.Run("a release and a begin contend for the record", func(t *testing.T) {
-		released := expect(t, aPass(a).At(noon.Add(5*minute)).Effect(flow.Cached, waiting), "release: Failed 1").(flow.WriteEffect)
+		released := expect(t, aPass(a).Executor().At(noon.Add(5*minute)).Effect(flow.Cached, waiting), "release: Failed 1").(flow.WriteEffect)
 		if released.Create {
 			t.Error("the release is not guarded by the version that was read")
 		}
@@ -141,9 +151,24 @@ func TestOperatorMode(t *testing.T) {
 		}
 	})
 	t.Run("the receipt says who executed", func(t *testing.T) {
-		d := expect(t, aPass(a).Effect(flow.Cached, aReservation(a).Began().Settled(effect.Committed, "").Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: committed").(flow.Append).Document
+		d := expect(t, aPass(a).Executor().Effect(flow.Cached, aReservation(a).Began().Settled(effect.Committed, "").Obj()).Chain(ofAction(a), nil), "append action/a1-uid/0: committed").(flow.Append).Document
 		if d.ExecutorMode != receipt.ModeOperator || d.ClaimID != "" {
 			t.Errorf("the receipt says %s, claim %q", d.ExecutorMode, d.ClaimID)
+		}
+		if want := (receipt.Executor{Name: "refunds", Hash: executorHash}); d.Executor == nil || *d.Executor != want {
+			t.Errorf("the receipt says executor %+v, want %+v", d.Executor, want)
+		}
+	})
+	t.Run("the receipt says what the executor got", func(t *testing.T) {
+		record := aReservation(a).Began().Obj()
+		status, err := record.Status.Settle(effect.Settlement{State: effect.Committed, Output: `{"id":"re_1"}`, Error: "none", Now: noon})
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Status = &status
+		d := expect(t, aPass(a).Executor().Effect(flow.Cached, record).Chain(ofAction(a), nil), "append action/a1-uid/0: committed").(flow.Append).Document
+		if d.Output != `{"id":"re_1"}` || d.Error != "none" {
+			t.Errorf("output %q, error %q", d.Output, d.Error)
 		}
 	})
 }
@@ -161,29 +186,29 @@ func TestFinish(t *testing.T) {
 		pass *snapshotBuilder
 		want string
 	}{
-		"the chain was not looked at":            {aPass(a).Effect(flow.Cached, committed), "read chain"},
-		"it was asked about another action":      {aPass(a).Effect(flow.Cached, committed).Chain(another, nil), "read chain"},
-		"the outcome was not looked at":          {aPass(a).Effect(flow.Cached, committed).Chain(ofAction(a), nil), "read lock"},
-		"no receipt yet":                         {aPass(a).Effect(flow.Cached, committed).Chain(ofAction(a), nil).Lock(lock.Obj()), "append action/a1-uid/0: committed"},
-		"its receipt":                            {aPass(a).Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Committed, "")), "finish a1: Committed"},
-		"its receipt says what this pass cannot": {aPass(a).Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Ambiguous, decision.LeaseLapsed)), "finish a1: Ambiguous lease_lapsed"},
-		"its receipt says failed":                {aPass(a).Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Failed, "")), "finish a1: Failed"},
-		"a receipt of an action not admitted":    {aPass(a).Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Denied, "")), "finish a1: Ambiguous"},
-		"the chain was rolled back":              {aPass(a).Effect(flow.Cached, committed).With(hold(decision.LedgerRolledBack, noon)), "wait for ledger_rolled_back"},
-		"another hold":                           {aPass(a).Effect(flow.Cached, committed).With(hold(decision.ClockSkew, noon)), "read chain"},
-		"failed":                                 {aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Failed, "").Obj()).Chain(ofAction(a), nil).Lock(lock.Obj()), "append action/a1-uid/0: failed"},
-		"lapsed":                                 {aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.LeaseLapsed).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous lease_lapsed"},
-		"reported unknown":                       {aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.ReportedUnknown).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous reported_unknown"},
-		"an outcome that does not count":         {aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.OutcomeNotAccepted).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous outcome_not_accepted"},
-		"its record was lost":                    {aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.StatusMissing).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous status_missing"},
-		"its record was lost, whatever it said":  {aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.StatusMissing).Obj()).Chain(ofAction(a), nil).Lock(lock.Obj()), "append action/a1-uid/0: ambiguous status_missing"},
+		"the chain was not looked at":            {aPass(a).Executor().Effect(flow.Cached, committed), "read chain"},
+		"it was asked about another action":      {aPass(a).Executor().Effect(flow.Cached, committed).Chain(another, nil), "read chain"},
+		"the outcome was not looked at":          {aPass(a).Executor().Effect(flow.Cached, committed).Chain(ofAction(a), nil), "read lock"},
+		"no receipt yet":                         {aPass(a).Executor().Effect(flow.Cached, committed).Chain(ofAction(a), nil).Lock(lock.Obj()), "append action/a1-uid/0: committed"},
+		"its receipt":                            {aPass(a).Executor().Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Committed, "")), "finish a1: Committed"},
+		"its receipt says what this pass cannot": {aPass(a).Executor().Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Ambiguous, decision.LeaseLapsed)), "finish a1: Ambiguous lease_lapsed"},
+		"its receipt says failed":                {aPass(a).Executor().Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Failed, "")), "finish a1: Failed"},
+		"a receipt of an action not admitted":    {aPass(a).Executor().Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Denied, "")), "finish a1: Ambiguous"},
+		"the chain was rolled back":              {aPass(a).Executor().Effect(flow.Cached, committed).With(hold(decision.LedgerRolledBack, noon)), "wait for ledger_rolled_back"},
+		"another hold":                           {aPass(a).Executor().Effect(flow.Cached, committed).With(hold(decision.ClockSkew, noon)), "read chain"},
+		"failed":                                 {aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Failed, "").Obj()).Chain(ofAction(a), nil).Lock(lock.Obj()), "append action/a1-uid/0: failed"},
+		"lapsed":                                 {aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.LeaseLapsed).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous lease_lapsed"},
+		"reported unknown":                       {aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.ReportedUnknown).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous reported_unknown"},
+		"an outcome that does not count":         {aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.OutcomeNotAccepted).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous outcome_not_accepted"},
+		"its record was lost":                    {aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.StatusMissing).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous status_missing"},
+		"its record was lost, whatever it said":  {aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.StatusMissing).Obj()).Chain(ofAction(a), nil).Lock(lock.Obj()), "append action/a1-uid/0: ambiguous status_missing"},
 		"its record has another attempt":         {aPass(anAction("a1").Admitted(2).Obj()).Effect(flow.Fresh, committed).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: ambiguous status_missing"},
-		"lost, and resolved before it finished":  {aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.StatusMissing).Resolved(effect.Failed).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: failed"},
+		"lost, and resolved before it finished":  {aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.StatusMissing).Resolved(effect.Failed).Obj()).Chain(ofAction(a), nil).With(noLock), "append action/a1-uid/0: failed"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, tc.pass, tc.want) })
 	}
 	t.Run("the end is what the receipt says", func(t *testing.T) {
-		status := expect(t, aPass(a).Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Committed, "")), "finish a1: Committed").(flow.WriteAction).Status
+		status := expect(t, aPass(a).Executor().Effect(flow.Cached, committed).Chain(ofAction(a), found(decision.Committed, "")), "finish a1: Committed").(flow.WriteAction).Status
 		if status.Receipt == nil || status.Receipt.Seq != 7 || status.Message != "as it was written" || status.FinishTime == nil || status.Execution == nil {
 			t.Errorf("the status is %+v", status)
 		}
@@ -192,12 +217,12 @@ func TestFinish(t *testing.T) {
 		seq := int64(42)
 		a := anAction("a1").Admitted(1).Obj()
 		a.FirstSeq = &seq
-		if read := expect(t, aPass(a).Effect(flow.Cached, committed), "read chain").(flow.Read); read.Floor != 42 || read.Identity != ofAction(a) {
+		if read := expect(t, aPass(a).Executor().Effect(flow.Cached, committed), "read chain").(flow.Read); read.Floor != 42 || read.Identity != ofAction(a) {
 			t.Errorf("it reads %+v", read)
 		}
 	})
 	t.Run("who resolved it is told, not that its executor reported", func(t *testing.T) {
-		b := aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.StatusMissing).Resolved(effect.Committed).Obj()).Chain(ofAction(a), nil).With(noLock)
+		b := aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Ambiguous, effect.StatusMissing).Resolved(effect.Committed).Obj()).Chain(ofAction(a), nil).With(noLock)
 		if d := expect(t, b, "append action/a1-uid/0: committed").(flow.Append).Document; !strings.Contains(d.Message, erin) || strings.Contains(d.Message, "executor") {
 			t.Errorf("the message is %q", d.Message)
 		}
@@ -209,12 +234,12 @@ func noLock(s *flow.Snapshot) { s.Lock = flow.OutcomeRead{Presence: flow.Absent}
 // An action without an effect is settled by its outcome alone.
 func TestWithoutEffect(t *testing.T) {
 	a := anAction("a1").Admitted(0).Obj()
-	expect(t, aPass(a), "wait until 12:05:10 for outcome")
-	expect(t, aPass(a).At(lapsed), "lapse "+flow.LockName(a.UID, "a1-claim", alice))
+	expect(t, aPass(a).Executor(), "wait until 12:05:10 for outcome")
+	expect(t, aPass(a).Executor().At(lapsed), "lapse "+flow.LockName(a.UID, "a1-claim", alice))
 	for result, want := range map[flow.OutcomeResult]string{
 		flow.ReportCommitted: "committed", flow.ReportNotExecuted: "failed", flow.ReportUnknown: "ambiguous reported_unknown",
 	} {
-		b := aPass(a).Lock(anOutcome(a, result).Obj())
+		b := aPass(a).Executor().Lock(anOutcome(a, result).Obj())
 		expect(t, b, "read chain")
 		d := expect(t, b.Chain(ofAction(a), nil), "append action/a1-uid/0: "+want).(flow.Append).Document
 		if d.EffectKey != "" || d.EffectUID != "" || d.Attempt != 0 || d.Token != "" {
@@ -237,19 +262,19 @@ func TestReceiptOfUnadmitted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := anAction("a1").Ended(tc.state, tc.reason).Obj()
-			expect(t, aPass(a), "read chain")
-			d := expect(t, aPass(a).Chain(ofAction(a), nil), "append action/a1-uid/0: "+tc.result).(flow.Append).Document
+			expect(t, aPass(a).Executor(), "read chain")
+			d := expect(t, aPass(a).Executor().Chain(ofAction(a), nil), "append action/a1-uid/0: "+tc.result).(flow.Append).Document
 			if d.ExecutorMode != "" || d.Attempt != 0 || !d.AdmittedTime.IsZero() {
 				t.Errorf("its receipt says it was admitted: %+v", d)
 			}
 			if _, err := d.Entry(receipt.Link{Seq: 7, Hash: "sha256:" + strings.Repeat("0", 63) + "1"}); err != nil {
 				t.Errorf("nobody could read its receipt: %v", err)
 			}
-			status := expect(t, aPass(a).Chain(ofAction(a), &d), strings.TrimSpace("finish a1: "+string(tc.state)+" "+string(tc.reason))).(flow.WriteAction).Status
+			status := expect(t, aPass(a).Executor().Chain(ofAction(a), &d), strings.TrimSpace("finish a1: "+string(tc.state)+" "+string(tc.reason))).(flow.WriteAction).Status
 			if status.Receipt == nil || status.Receipt.Seq != 7 || !status.FinishTime.Equal(noon) {
 				t.Errorf("the status is %+v", status)
 			}
-			expect(t, aPass(a).With(hold(decision.LedgerRolledBack, noon)), "wait for ledger_rolled_back")
+			expect(t, aPass(a).Executor().With(hold(decision.LedgerRolledBack, noon)), "wait for ledger_rolled_back")
 		})
 	}
 }
@@ -264,7 +289,7 @@ func TestReceipt(t *testing.T) {
 	o := anOutcome(a, flow.ReportCommitted).Obj()
 	o.Output, o.Error = `{"id":1.5}`, "a warning"
 	late := &flow.Outcome{Name: "late." + o.Name}
-	b := aPass(a).Effect(flow.Cached, aRecord(a).Settled(effect.Committed, "").Obj()).Chain(ofAction(a), nil).Lock(o).With(func(s *flow.Snapshot) { s.Late, s.World.Epoch = late, 3 })
+	b := aPass(a).Executor().Effect(flow.Cached, aRecord(a).Settled(effect.Committed, "").Obj()).Chain(ofAction(a), nil).Lock(o).With(func(s *flow.Snapshot) { s.Late, s.World.Epoch = late, 3 })
 	write := expect(t, b, "append action/a1-uid/0: committed").(flow.Append)
 	if write.Head.Seq != 7 {
 		t.Errorf("it is appended after %s", write.Head)
@@ -298,7 +323,7 @@ func TestReceiptOfWhatCannotBeHashed(t *testing.T) {
 	status := expect(t, aPass(anAction("a1").Args(`{"amount":1.5}`).Obj()), "end a1: Denied unrepresentable_argument").(flow.WriteAction).Status
 	a := anAction("a1").Args(`{"amount":1.5}`).Obj()
 	a.Status = status
-	d := expect(t, aPass(a).Chain(ofAction(a), nil), "append action/a1-uid/0: denied unrepresentable_argument").(flow.Append).Document
+	d := expect(t, aPass(a).Executor().Chain(ofAction(a), nil), "append action/a1-uid/0: denied unrepresentable_argument").(flow.Append).Document
 	if d.Arguments != nil || d.ActionHash != "" || d.Environment != "production" {
 		t.Errorf("the receipt is %+v", d)
 	}

@@ -84,7 +84,9 @@ type Status struct {
 	// Authority is what lets its principal propose it; nil: nothing is required, or nothing does.
 	Authority *Authority
 	// RulesHash is of everything that decides in the namespace, as it was at the decision.
-	RulesHash       string
+	RulesHash string
+	// Executor executes it for the operator; nil: its agent does, or nobody got that far.
+	Executor        *ExecutorRef
 	Effect          *EffectRef
 	Ask             *Ask
 	ClaimableTime   *time.Time
@@ -352,6 +354,8 @@ type World struct {
 	Observe bool
 	// People says which names are one person.
 	People *approval.People
+	// Executors are what the operator itself executes.
+	Executors Executors
 	// RulesHash is of everything that decides here: Policies, Authority, Limits and Environment.
 	RulesHash string
 	// Accepted is the head a person accepted when the present epoch began, and when; the zero value: the chain was never
@@ -371,9 +375,6 @@ func (w World) Floor(seq int64, noted time.Time) int64 {
 	}
 	return seq
 }
-
-// Executor is what executes an action type in the operator's stead of the agent. There is none unless one is configured.
-type Executor struct{ Name, Hash string }
 
 // QuotedRead is a receipt a resolution quotes.
 type QuotedRead struct {
@@ -400,7 +401,6 @@ type Snapshot struct {
 	// Preconditions of the subject action.
 	Preconditions PreconditionsRead
 	Claims        ClaimsRead
-	Executor      *Executor
 	// Lock is the outcome that bears the one name which ends the attempt: of the admitted claim, or before that of the
 	// action's own.
 	Lock OutcomeRead

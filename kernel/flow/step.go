@@ -10,7 +10,8 @@ import (
 	"ctrlrun.dev/operator/kernel/receipt"
 )
 
-// Step is the one thing to do next. It is one of Read, Wait, Done, WriteAction, WriteEffect, DeclareLapse, Append, Judge.
+// Step is the one thing to do next. It is one of Read, Wait, Done, WriteAction, WriteEffect, Begin,
+// DeclareLapse, Append, Judge.
 type Step interface{ step() }
 
 // Object names what a Read asks for.
@@ -83,6 +84,15 @@ type WriteEffect struct {
 	Why string
 }
 
+// Begin lets the operator's own executor act: it replaces the status of the record, guarded by the version that was read, with
+// one that has a nonce of this very process, and then executes, in the background. If somebody else began, it does not.
+type Begin struct {
+	EffectName string
+	Executor   ExecutorRef
+	// Before is when too little of the lease is left to begin; Lease is when it is over.
+	Before, Lease time.Time
+}
+
 // DeclareLapse creates the outcome that ends an attempt whose lease is over. If the name is taken the executor was first.
 type DeclareLapse struct {
 	ActionName, ActionUID, ClaimID, Proposer string
@@ -109,6 +119,7 @@ func (Wait) step()         {}
 func (Done) step()         {}
 func (WriteAction) step()  {}
 func (WriteEffect) step()  {}
+func (Begin) step()        {}
 func (DeclareLapse) step() {}
 func (Append) step()       {}
 func (Judge) step()        {}
@@ -126,6 +137,7 @@ const (
 	WhyReserve   = "reserve"
 	WhyRenew     = "renew"
 	WhyRelease   = "release"
+	WhyBegin     = "begin"
 	WhySettle    = "settle"
 	WhyLost      = "lost"
 	WhyLate      = "late"

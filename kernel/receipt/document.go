@@ -104,6 +104,8 @@ type Document struct {
 	Execution         decision.Result // how an observed action ended; null exactly if Result is not observed
 	WouldHave         *WouldHave      // what enforce mode would have done; null exactly if Result is not observed
 
+	Executor *Executor // what executed it for the operator, or null: its agent did, or nobody
+
 	Preconditions         []Precondition // what had to stay as it was
 	PreconditionAtRequest string         // fingerprint of it when the action began to wait, or null: it did not wait, or nobody could say
 	PreconditionAtRecheck string         // fingerprint of it right before its effect was reserved, or null: it did not get there, or nobody could say
@@ -173,6 +175,12 @@ type Authority struct {
 	Name       string
 	BreakGlass bool
 	Root       string // name of the Grant its chain begins at; of a Grant its own
+}
+
+// Executor is what executed an action for the operator.
+type Executor struct {
+	Name string
+	Hash string // of its spec
 }
 
 // WouldHave is what enforce mode would have done with an action that was observed.
@@ -376,6 +384,7 @@ func (d Document) putAction(m map[string]any) {
 	for i, p := range d.Preconditions {
 		preconditions[i] = map[string]any{"api_version": p.APIVersion, "kind": p.Kind, "name": p.Name, "pointer": p.Pointer}
 	}
+	m["executor"] = d.Executor.document()
 	m["preconditions"] = preconditions
 	m["precondition_at_request"] = orNull(d.PreconditionAtRequest)
 	m["precondition_at_recheck"] = orNull(d.PreconditionAtRecheck)
@@ -413,6 +422,13 @@ func (a *Authority) document() any {
 		return nil
 	}
 	return map[string]any{"kind": a.Kind, "name": a.Name, "break_glass": a.BreakGlass, "root": a.Root}
+}
+
+func (x *Executor) document() any {
+	if x == nil {
+		return nil
+	}
+	return map[string]any{"name": x.Name, "hash": x.Hash}
 }
 
 func (w *WouldHave) document() any {

@@ -55,6 +55,7 @@ func actionDocument() Document {
 func observedDocument() Document {
 	d := actionDocument()
 	d.Result, d.Execution = decision.Observed, decision.Committed
+	d.ExecutorMode, d.Executor = ModeOperator, &Executor{Name: "refunds", Hash: someHash}
 	d.WouldHave = &WouldHave{Decision: decision.Approve, Reason: "rule[1]", BlockedReason: "approval_required"}
 	return d
 }
@@ -154,7 +155,7 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 	const effect = "action_name action_type action_uid attempt effect_key effect_name effect_uid principal token "
 	want := map[string]string{
 		KindAction: common + effect + "action_hash admitted_time approvals approvals_required arguments authority claim_id decision decision_reason " +
-			"environment error execution executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request preconditions proposed_time reason refused refused_count " +
+			"environment error execution executor executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request preconditions proposed_time reason refused refused_count " +
 			"reporter resource result rules_hash would_have",
 		KindResolution:     common + effect + "evidence reason resolution_name resolution_uid resolver resolvers resolves result",
 		KindStatusMissing:  common + effect + "message reason result",
@@ -176,7 +177,7 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 	}
 	slices.Sort(null)
 	if got, want := strings.Join(null, " "), "action_hash admitted_time arguments attempt authority claim_id decision decision_reason effect_key "+
-		"effect_name effect_uid error execution executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request reason reporter resource rules_hash "+
+		"effect_name effect_uid error execution executor executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request reason reporter resource rules_hash "+
 		"token would_have"; got != want {
 		t.Errorf("of an action that was denied at once these are null\n%s, want\n%s", got, want)
 	}
@@ -210,7 +211,7 @@ func TestParseReadsWhatWasWrittenBeforeTheSchemaGrew(t *testing.T) {
 	d := actionDocument()
 	m := d.Map()
 	for _, key := range []string{"rules_hash", "refused", "refused_count", "authority", "execution", "would_have",
-		"preconditions", "precondition_at_request", "precondition_at_recheck"} {
+		"executor", "preconditions", "precondition_at_request", "precondition_at_recheck"} {
 		delete(m, key)
 	}
 	delete(m["approvals"].([]any)[0].(map[string]any), "rules_hash")
@@ -224,7 +225,7 @@ func TestParseReadsWhatWasWrittenBeforeTheSchemaGrew(t *testing.T) {
 	}
 	d.Seq, d.PrevHash = 1, Genesis
 	d.RulesHash, d.Refused, d.RefusedCount, d.Approvals[0].RulesHash, d.Authority = "", nil, 0, "", nil
-	d.Preconditions, d.PreconditionAtRequest, d.PreconditionAtRecheck = nil, "", ""
+	d.Executor, d.Preconditions, d.PreconditionAtRequest, d.PreconditionAtRecheck = nil, nil, "", ""
 	if !reflect.DeepEqual(got, d) {
 		t.Errorf("read\n%+v\nwant\n%+v", got, d)
 	}
@@ -339,6 +340,10 @@ func TestParseRefuses(t *testing.T) {
 		"admitted without a mode":    {action, set("executor_mode", nil), Malformed, "executor_mode"},
 		"genesis in the middle":      {action, set("prev_hash", Genesis), Malformed, "genesis"},
 
+		"an executor, and the agent executed it":    {observed, set("executor_mode", "agent"), Malformed, "executor is there, but"},
+		"an executor that is a name":                {observed, set("executor", "refunds"), Malformed, "executor is not an object"},
+		"an executor without a hash":                {observed, in("executor", remove("hash")), Malformed, "executor.hash is missing"},
+		"an executor that has more":                 {observed, in("executor", set("url", "x")), Malformed, "executor.url is not a key"},
 		"authority that is a name":                  {action, set("authority", "refunds"), Malformed, "authority is not an object"},
 		"authority of another kind":                 {action, in("authority", set("kind", "Role")), Malformed, "authority.kind is not one of"},
 		"authority without a name":                  {action, in("authority", set("name", nil)), Malformed, "authority.name is null"},

@@ -155,6 +155,12 @@ func (r *reader) action(d *Document) {
 			r.fail("would_have", "is null, unless the result is observed")
 		}
 	}
+	if r.has("executor") {
+		d.Executor = r.executor()
+		if d.Executor != nil && d.ExecutorMode != ModeOperator {
+			r.fail("executor", "is there, but the agent executed it, or nobody")
+		}
+	}
 	if r.has("preconditions") {
 		d.Preconditions = r.preconditions()
 		d.PreconditionAtRequest = r.hashOrNull("precondition_at_request")
@@ -268,6 +274,17 @@ func (r *reader) authority() *Authority {
 	}
 	r.leave(sub)
 	return a
+}
+
+func (r *reader) executor() *Executor {
+	m := r.objectOrNull("executor")
+	if m == nil {
+		return nil
+	}
+	sub := r.enter("executor", m)
+	x := &Executor{Name: sub.text("name"), Hash: sub.hash("hash")}
+	r.leave(sub)
+	return x
 }
 
 func (r *reader) wouldHave() *WouldHave {

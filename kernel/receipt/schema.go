@@ -162,6 +162,7 @@ func actionKeys() []key {
 		{name: "execution", value: nullable(words(decision.Committed, decision.Failed, decision.Ambiguous)),
 			text: "Later. How an observed action ended; null: it was not observed.", later: true},
 		{name: "would_have", value: ref("wouldHaveOrNull"), text: "Later. What enforce mode would have done with an observed action; null: it was not observed.", later: true},
+		{name: "executor", value: ref("executorOrNull"), text: "Later. What executed it for the operator; null: its agent did, or nobody.", later: true},
 		{name: "preconditions", value: object{{"type", "array"}, {"items", ref("precondition")}},
 			text: "Later. What had to stay as it was.", later: true},
 		{name: "precondition_at_request", value: nullable(hash()), text: "Later. Fingerprint of that when the action began to wait; null: it did not wait, or nobody could say.", later: true},
@@ -268,6 +269,10 @@ func definitions() object {
 		{name: "break_glass", value: object{{"type", "boolean"}}, text: "Whether it is for emergencies."},
 		{name: "root", value: text(), text: "Name of the Grant its chain begins at; of a grant its own."},
 	}, "object", "null")
+	executor := closed([]key{
+		{name: "name", value: text(), text: "Name of the Executor."},
+		{name: "hash", value: hash(), text: "Hash of its spec, as it was approved."},
+	}, "object", "null")
 	wouldHave := closed([]key{
 		{name: "decision", value: words(decision.Allow, decision.Approve, decision.Deny), text: "What authority and policy said, the stricter of the two."},
 		{name: "reason", value: text(), text: "Why it said so, for example rule[1]."},
@@ -314,6 +319,7 @@ func definitions() object {
 		{"principal", principal},
 		{"policyOrNull", policy},
 		{"authorityOrNull", authority},
+		{"executorOrNull", executor},
 		{"wouldHaveOrNull", wouldHave},
 		{"approval", approval},
 		{"refusal", refusal},

@@ -1,0 +1,168 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
+)
+
+// Executor is what executes actions of some types for the operator, instead of the agents that propose them.
+type Executor struct {
+	Name string
+	// Hash of how it executes: what people approve with an action.
+	Hash string
+	// Types of actions, each by its full name.
+	Types []string
+	// Invalid says what is wrong with it; "": nothing.
+	Invalid string
+}
+
+// ExecutorRef names an executor, and how it executes.
+type ExecutorRef struct{ Name, Hash string }
+
+func (x *Executor) ref() *ExecutorRef {
+	if x == nil {
+		return nil
+	}
+	return &ExecutorRef{x.Name, x.Hash}
+}
+
+func sameRef(a, b *ExecutorRef) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+
+// OperatorTypes begins the types of actions that the operator itself proposes. No Executor executes them.
+const OperatorTypes = "ctrlrun."
+
+// Executors are those of a namespace, in any order.
+type Executors []Executor
+
+// of are those that name a type.
+func (x Executors) of(actionType string) []Executor {
+	if strings.HasPrefix(actionType, OperatorTypes) {
+		return nil
+	}
+	var named []Executor
+	for _, e := range x {
+		if slices.Contains(e.Types, actionType) {
+			named = append(named, e)
+		}
+	}
+	return named
+}
+
+// name reports whether any of them, valid or not, names the type: then no agent executes it.
+func (x Executors) name(actionType string) bool { return len(x.of(actionType)) > 0 }
+
+// Conflicts are the names of the others that name a type too which the named one does.
+func (x Executors) Conflicts(name string) []string {
+	var others []string
+	for _, e := range x {
+		if e.Name != name {
+			continue
+		}
+		for _, t := range e.Types {
+			for _, o := range x.of(t) {
+				if o.Name != name && !slices.Contains(others, o.Name) {
+					others = append(others, o.Name)
+				}
+			}
+		}
+	}
+	slices.Sort(others)
+	return others
+}
+
+// stand reports whether the one and only executor of a type still is the one that is meant.
+func (x Executors) stand(actionType string, meant ExecutorRef) bool {
+	named := x.of(actionType)
+	return len(named) == 1 && named[0].Invalid == "" && named[0].Name == meant.Name && named[0].Hash == meant.Hash
+}
+
+// executable answers for what the operator is to execute and cannot. What is executed without the agent has to have an end that
+// does not depend on the agent: a key that is taken once, and a time after which a restored copy of the action does nothing.
+func (p *pass) executable() Step {
+	named := p.World.Executors.of(p.a.Type)
+	if len(named) == 0 {
+		return nil
+	}
+	x := named[0]
+	switch {
+	case len(named) > 1:
+		var names []string
+		for _, e := range named {
+			names = append(names, e.Name)
+		}
+		slices.Sort(names)
+		return p.end(Denied, decision.ExecutorConflict, fmt.Sprintf("The Executors %s all execute %s, and nobody said which. Leave one.", listed(names), p.a.Type))
+	case x.Invalid != "":
+		return p.end(Denied, decision.ExecutorInvalid, fmt.Sprintf("The Executor %s, which executes %s, is not valid: %s.", x.Name, p.a.Type, x.Invalid))
+	case p.evaluation.EffectKey == nil:
+		return p.end(Denied, decision.ExecutorNeedsEffect, fmt.Sprintf("The Executor %s executes %s, and what it executes needs an effect key. Add an effect template to the policy.", x.Name, p.a.Type))
+	case p.a.NotAfter == nil:
+		return p.end(Denied, decision.ExecutorNeedsNotAfter, fmt.Sprintf("The Executor %s executes %s, and what it executes needs a time after which it is not wanted any more. Propose it again with spec.notAfter.", x.Name, p.a.Type))
+	}
+	p.executor = &x
+	return nil
+}
+
+// sameExecutor answers for an action that would now be executed in another way than the one people were shown.
+func (p *pass) sameExecutor() Step {
+	was, now := p.a.Executor, p.executor.ref()
+	switch {
+	case sameRef(was, now):
+		return nil
+	case was == nil:
+		return p.end(Blocked, decision.ExecutorChanged, fmt.Sprintf("Since it was first decided, the Executor %s has come to execute actions of its type. Nothing was executed. Propose it again.", now.Name))
+	}
+	return p.end(Blocked, decision.ExecutorChanged, executorChanged(was.Name)+" Propose it again.")
+}
+
+func executorChanged(name string) string {
+	return fmt.Sprintf("The Executor %s, which was to execute it, is not there any more, or is another one now. Nothing was executed.", name)
+}
+
+// begin is what follows on an admission for an executor of the operator. Whoever begins and whoever releases replace the same
+// version of the record: one of them does. Too late to begin is when less than a third of the lease is left.
+func begin(s Snapshot, record effect.Record) Step {
+	a := s.Action.Action
+	release := func() Step {
+		next, err := record.Status.Release(s.Now)
+		if err != nil {
+			return Read{Object: TheEffect, Name: record.Name}
+		}
+		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
+	}
+	lease := record.Status.Lease
+	before := lease.Add(-a.Lease / 3)
+	switch {
+	case !s.Now.Before(lease):
+		if step := clockHold(s); step != nil {
+			return step
+		}
+		return release()
+	case len(s.World.Holds) > 0:
+		return Wait{Until: lease, Why: string(s.World.Holds[0].Reason)}
+	case a.Executor != nil && !s.World.Executors.stand(a.Type, *a.Executor):
+		return release()
+	case a.Executor == nil || !s.Now.Before(before):
+		return Wait{Until: lease, Why: "begin"}
+	}
+	return Begin{EffectName: record.Name, Executor: *a.Executor, Before: before, Lease: lease}
+}
+
+// rules say of each type how it is executed.
+func (x Executors) rules() map[string]any {
+	rules := map[string]any{}
+	for _, e := range x {
+		for _, t := range e.Types {
+			hash := e.Hash
+			if len(x.of(t)) > 1 || e.Invalid != "" {
+				hash = "" // nothing is executed
+			}
+			rules[t] = hash
+		}
+	}
+	return rules
+}
