@@ -484,7 +484,7 @@ var goldenFiles = map[string]struct {
 	// Since receipts name what executed for the operator.
 	"golden-executors.jsonl": {
 		sum:     "sha256:fe4327952daa8b52e65892f2f4a886987afa099c721a1843f7c9a238ddcaf2dc",
-		head:    "3:sha256:b16d5399e61a4b75305a58d906fd8bd86c78e4a2eab1deef88d7870010e06ef6",
+		head:    "3:sha256:5dfc5e3f44b3973d426e79154916f2b3d5baf4c482c29b6dc0047a2d25c65eb5",
 		kinds:   map[string]int{KindAction: 3},
 		without: map[string]int{},
 	},
