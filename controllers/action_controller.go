@@ -50,6 +50,7 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		Watches(&v1alpha1.ActionPolicy{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.Settings{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		Watches(&v1alpha1.Grant{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Executor{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		// A Delegation counts from when its status says so.
 		Watches(&v1alpha1.Delegation{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted), builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			before, now := e.ObjectOld.(*v1alpha1.Delegation).Status.Conditions, e.ObjectNew.(*v1alpha1.Delegation).Status.Conditions
@@ -62,6 +63,7 @@ func (r *actionReconciler) setup(mgr ctrl.Manager, options controller.Options, a
 		// Its environment is part of every hash, and its end ends everything.
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.unadmitted)).
 		WatchesRawSource(source.Channel(all, handler.EnqueueRequestsFromMapFunc(r.unadmitted))).
+		WatchesRawSource(source.Channel(r.passes.executions.wake, &handler.EnqueueRequestForObject{})).
 		WithOptions(options).
 		Complete(r)
 }

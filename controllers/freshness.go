@@ -35,6 +35,7 @@ var decisionKinds = []schema.GroupVersionKind{
 	v1alpha1.GroupVersion.WithKind("ActionPolicy"),
 	v1alpha1.GroupVersion.WithKind("Settings"),
 	v1alpha1.GroupVersion.WithKind("Grant"),
+	v1alpha1.GroupVersion.WithKind("Executor"),
 	v1alpha1.GroupVersion.WithKind("Delegation"),
 	v1alpha1.GroupVersion.WithKind("Revocation"),
 	corev1.SchemeGroupVersion.WithKind("Namespace"),

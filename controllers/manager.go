@@ -68,6 +68,8 @@ type Options struct {
 	Version string
 	// KubernetesEvents says which events of a timeline become Kubernetes Events: notable, all or none. Default: notable.
 	KubernetesEvents string
+	// Executors executes what the operator itself is to execute. Default: nothing, and every Executor is invalid.
+	Executors Executors
 	// Crash is called before and after each write of the protocol with its name. For tests that end the operator there.
 	Crash func(point string)
 }
@@ -90,6 +92,9 @@ func New(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	}
 	if o.Concurrency == 0 {
 		o.Concurrency = 8
+	}
+	if o.Executors == nil {
+		o.Executors = noExecutors{}
 	}
 	if o.Crash == nil {
 		o.Crash = func(string) {}
@@ -171,13 +176,15 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 		cache: mgr.GetCache(), reader: reader, writer: mgr.GetClient(), clock: o.Clock, clusterID: string(kubeSystem.UID),
 		admission: admitted, guards: []guard{skew, fresh}, proved: fresh.Until, retain: keep.Add, policies: policies, authority: newAuthorityCache(mgr.GetCache()), chains: map[string]*openChain{},
 	}
+	w.executors = &executorCache{cache: mgr.GetCache(), check: o.Executors.Check, judged: map[types.UID]judgedExecutor{}}
+	running := newExecutions(o.Executors)
 	checkpoints := newCheckpointer(w)
 	preconditions, err := newParts(mgr.GetClient(), mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("make the clients for preconditions: %w", err)
 	}
 	p := &passes{
-		client: mgr.GetClient(), reader: reader, clock: o.Clock, worlds: w, parts: preconditions,
+		client: mgr.GetClient(), reader: reader, clock: o.Clock, worlds: w, parts: preconditions, executions: running,
 		identity: review.Status.UserInfo.Username, crash: o.Crash,
 	}
 	w.appended, w.crash = checkpoints.Grew, o.Crash
@@ -211,7 +218,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 	all.jumped = o.Clock.Changed()
 	all.retained = keep
 
-	for _, r := range []interface{ Start(context.Context) error }{&watchPolicies{cache: mgr.GetCache(), guard: admitted}, admitted, fresh, all, keep, checkpoints, &rollback{worlds: w, log: o.Logger.WithName("rollback")}, &skewRecorder{namespace: o.Namespace, worlds: w, detected: skew.detected}} {
+	for _, r := range []interface{ Start(context.Context) error }{&watchPolicies{cache: mgr.GetCache(), guard: admitted}, admitted, fresh, all, keep, checkpoints, running, &rollback{worlds: w, log: o.Logger.WithName("rollback")}, &skewRecorder{namespace: o.Namespace, worlds: w, detected: skew.detected}} {
 		if err := mgr.Add(r); err != nil {
 			return err
 		}
@@ -240,6 +247,7 @@ func setup(mgr ctrl.Manager, o Options, p *passes, w *worlds, all *broadcast) er
 		(&policyReconciler{client: c, reader: reader, clock: o.Clock, policies: w.policies}).setup(mgr, one),
 		(&chainOpener{worlds: w, changed: all.Tell}).setup(mgr, few),
 		(&rulesRecorder{client: c, reader: reader, clock: o.Clock, policies: w.policies, worlds: w}).setup(mgr, few),
+		(&executorReconciler{client: c, clock: o.Clock, executors: w.executors}).setup(mgr, one),
 		(&grantReconciler{client: c, clock: o.Clock}).setup(mgr, one),
 		(&delegationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, all.listen()),
 		(&revocationReconciler{client: c, reader: reader, clock: o.Clock, worlds: w}).setup(mgr, few, all.listen()),
@@ -374,6 +382,8 @@ func listOf(kind schema.GroupVersionKind) client.ObjectList {
 		return &v1alpha1.SettingsList{}
 	case "Grant":
 		return &v1alpha1.GrantList{}
+	case "Executor":
+		return &v1alpha1.ExecutorList{}
 	case "Delegation":
 		return &v1alpha1.DelegationList{}
 	case "Revocation":

@@ -57,6 +57,8 @@ type passes struct {
 	worlds *worlds
 	// parts reads what preconditions name.
 	parts *parts
+	// executions are what this process executes itself.
+	executions *executions
 	// identity is who this operator is to the apiserver, for what it states itself.
 	identity string
 	// crash is called before and after each write with its name. Tests end the operator there; else it does nothing.
@@ -173,6 +175,16 @@ func (r *pass) fillEffect(ctx context.Context) error {
 	if err := r.fillHolder(ctx); err != nil {
 		return err
 	}
+	if e := r.effect; e != nil && e.Status != nil && e.Status.Nonce != "" && e.Status.Holder != nil {
+		late := &v1alpha1.Outcome{}
+		if err := r.client.Get(ctx, r.named(lateName(e.Status.Holder.UID, e.Status.Nonce, r.identity)), late); err == nil {
+			if late.Spec.Reporter == r.identity {
+				r.s.Late = records.Outcome(late)
+			}
+		} else if !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 	if e := r.effect; e != nil && e.Status != nil && e.Status.OutcomeRef != nil {
 		late := &v1alpha1.Outcome{}
 		if err := r.client.Get(ctx, r.named("late."+e.Status.OutcomeRef.Name), late); err == nil {
@@ -247,6 +259,8 @@ func (r *pass) run(ctx context.Context) (ctrl.Result, error) {
 			err = r.writeAction(ctx, step)
 		case flow.WriteEffect:
 			err = r.writeEffect(ctx, step)
+		case flow.Begin:
+			return r.begin(ctx, step)
 		case flow.DeclareLapse:
 			err = r.declareLapse(ctx, step)
 		case flow.Append:

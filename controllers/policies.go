@@ -71,12 +71,13 @@ type madeSet struct {
 	authority   *authority.Set // nil: none is required
 	observe     bool
 	people      string
+	executors   string
 	hash        string
 }
 
 // hash of everything that decides in a namespace, computed once for what it is made of.
 func (c *policyCache) hash(world flow.World) (string, error) {
-	required := world.Authority
+	required, executors := world.Authority, world.Executors.Key()
 	if !world.Required {
 		required = nil
 	}
@@ -84,7 +85,7 @@ func (c *policyCache) hash(world flow.World) (string, error) {
 	defer c.mu.Unlock()
 	known, ok := c.sets[world.Namespace]
 	ours := ok && known.set == world.Policies
-	if ours && known.hash != "" && known.limits == world.Limits && known.environment == world.Environment && known.authority == required && known.observe == world.Observe && known.people == world.People.Key() {
+	if ours && known.hash != "" && known.limits == world.Limits && known.environment == world.Environment && known.authority == required && known.observe == world.Observe && known.people == world.People.Key() && known.executors == executors {
 		return known.hash, nil
 	}
 	hash, err := flow.RulesHash(world)
@@ -92,7 +93,7 @@ func (c *policyCache) hash(world flow.World) (string, error) {
 		return "", fmt.Errorf("hash the rules of namespace %s: %w", world.Namespace, err)
 	}
 	if ours {
-		known.limits, known.environment, known.authority, known.observe, known.people, known.hash = world.Limits, world.Environment, required, world.Observe, world.People.Key(), hash
+		known.limits, known.environment, known.authority, known.observe, known.people, known.executors, known.hash = world.Limits, world.Environment, required, world.Observe, world.People.Key(), executors, hash
 		c.sets[world.Namespace] = known
 	}
 	return hash, nil

@@ -46,6 +46,7 @@ type worlds struct {
 	recreate  func(ctx context.Context, key types.NamespacedName, effectKey string) error
 	policies  *policyCache
 	authority *authorityCache
+	executors *executorCache
 	// appended is called after each append, observer hears of every write.
 	appended func(namespace string)
 	observer observe.Observer
@@ -123,6 +124,9 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 		Required:       ruling.Required,
 	}
 	if world.Authority, err = w.authority.set(ctx, name, ruling.MaxDepth, world.AdmissionSince); err != nil {
+		return flow.World{}, nil, err
+	}
+	if world.Executors, err = w.executors.set(ctx, name); err != nil {
 		return flow.World{}, nil, err
 	}
 	if world.RulesHash, err = w.policies.hash(world); err != nil {

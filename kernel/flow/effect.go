@@ -204,10 +204,10 @@ func ambiguous(s Snapshot, record effect.Record) Step {
 	return resolve(s, record)
 }
 
-// lateCounts reports whether a report that came too late is one of the holder's own.
+// lateCounts reports whether a report that came too late is one of the holder's own, or of the executor that began for it.
 func lateCounts(s Snapshot, record effect.Record) bool {
 	holder := record.Status.Holder
-	return holder != nil && s.Late.ActionUID == holder.UID && s.Late.Reporter == holder.Agent && s.Late.Created.After(s.World.AdmissionSince)
+	return holder != nil && s.Late.ActionUID == holder.UID && (s.Late.Reporter == holder.Agent || record.Status.Nonce != "" && s.Late.ClaimID == record.Status.Nonce) && s.Late.Created.After(s.World.AdmissionSince)
 }
 
 // judge says why a resolution does not count, before its quoted receipt is looked at.

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,8 +75,8 @@ func (x Executors) Conflicts(name string) []string {
 	return others
 }
 
-// stand reports whether the one and only executor of a type still is the one that is meant.
-func (x Executors) stand(actionType string, meant ExecutorRef) bool {
+// Stand reports whether the one and only executor of a type still is the one that is meant.
+func (x Executors) Stand(actionType string, meant ExecutorRef) bool {
 	named := x.of(actionType)
 	return len(named) == 1 && named[0].Invalid == "" && named[0].Name == meant.Name && named[0].Hash == meant.Hash
 }
@@ -144,12 +145,22 @@ func begin(s Snapshot, record effect.Record) Step {
 		return release()
 	case len(s.World.Holds) > 0:
 		return Wait{Until: lease, Why: string(s.World.Holds[0].Reason)}
-	case a.Executor != nil && !s.World.Executors.stand(a.Type, *a.Executor):
+	case a.Executor != nil && !s.World.Executors.Stand(a.Type, *a.Executor):
 		return release()
 	case a.Executor == nil || !s.Now.Before(before):
 		return Wait{Until: lease, Why: "begin"}
 	}
 	return Begin{EffectName: record.Name, Executor: *a.Executor, Before: before, Lease: lease}
+}
+
+// Key is the same for executors that decide the same.
+func (x Executors) Key() string {
+	var key strings.Builder
+	rules := x.rules()
+	for _, t := range slices.Sorted(maps.Keys(rules)) {
+		fmt.Fprintf(&key, "%s=%s\n", t, rules[t])
+	}
+	return key.String()
 }
 
 // rules say of each type how it is executed.

@@ -173,7 +173,7 @@ func endingOf(s Snapshot, record effect.Record) ending {
 		return ending{Committed, "", "It was executed, and its executor reported success."}
 	case effect.Failed:
 		if n := len(status.History); n > 0 && status.History[n-1].Result == effect.NeverBegan {
-			if x := s.Action.Executor; x != nil && !s.World.Executors.stand(s.Action.Type, *x) {
+			if x := s.Action.Executor; x != nil && !s.World.Executors.Stand(s.Action.Type, *x) {
 				return ending{Failed, decision.ExecutorChanged, executorChanged(x.Name) + " It may be proposed again."}
 			}
 			return ending{Failed, decision.NeverBegan, "No executor began it before its lease was over. Nothing was executed. It may be proposed again."}

@@ -1,0 +1,76 @@
+package records
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/flow"
+)
+
+// executorSchema names the layout of what the hash of an Executor is of.
+const executorSchema = "ctrlrun.executor/v1"
+
+// Executor reads an Executor: what is stored, not what the typed fields keep of it. check says what else is wrong with it.
+func Executor(o *v1alpha1.Executor, check func(*v1alpha1.Executor) error) flow.Executor {
+	x := flow.Executor{Name: o.Name, Types: o.Spec.ActionTypes}
+	hash, err := executorHash(o)
+	if err == nil {
+		x.Hash = hash
+		err = judgeExecutor(o)
+	}
+	if err == nil {
+		err = check(o)
+	}
+	if err != nil {
+		x.Invalid = err.Error()
+	}
+	return x
+}
+
+func executorHash(o *v1alpha1.Executor) (string, error) {
+	raw, err := specBytes(o.Spec.Raw, o.Spec)
+	if err != nil {
+		return "", fmt.Errorf("spec: %w", err)
+	}
+	spec, err := canonical.Parse(raw)
+	if err != nil {
+		return "", fmt.Errorf("spec: %w", err)
+	}
+	return canonical.Hash(map[string]any{"schema": executorSchema, "spec": spec})
+}
+
+// judgeExecutor finds what admission refuses and a stored object can have all the same: it was stored before.
+func judgeExecutor(o *v1alpha1.Executor) error {
+	raw, err := specBytes(o.Spec.Raw, o.Spec)
+	if err != nil {
+		return fmt.Errorf("spec: %w", err)
+	}
+	type plain v1alpha1.ExecutorSpec
+	strict := json.NewDecoder(bytes.NewReader(raw))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&plain{}); err != nil {
+		return fmt.Errorf("spec: %w", err)
+	}
+	ways := 0
+	for _, given := range []bool{o.Spec.HTTP != nil, o.Spec.Job != nil, o.Spec.Kubernetes != nil} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return fmt.Errorf("spec: it has %d of http, job and kubernetes; give exactly one", ways)
+	}
+	if len(o.Spec.ActionTypes) == 0 || o.Spec.ServiceAccountName == "" {
+		return fmt.Errorf("spec: it needs actionTypes and serviceAccountName")
+	}
+	for i, t := range o.Spec.ActionTypes {
+		if strings.HasPrefix(t, flow.OperatorTypes) {
+			return fmt.Errorf("spec.actionTypes[%d]: %s is proposed and carried out by the operator itself", i, t)
+		}
+	}
+	return nil
+}
