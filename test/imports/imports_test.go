@@ -3,6 +3,7 @@
 package imports_test
 
 import (
+	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -67,9 +68,11 @@ var layers = []layer{
 	// What an object means to the kernel is said once, for whoever decides and for whoever shows.
 	{dir: "records", own: []string{"api", "kernel"}},
 
+	// Agents use it without the SDK, and the operator for what it executes itself.
+	{dir: "client/transport", own: []string{"kernel/effect"}, only: none},
 	{dir: "client", own: []string{"api", "kernel", "records"}},
 	{dir: "controllers", own: []string{"api", "kernel", "records", "config"}},
-	{dir: "executors", own: []string{"api", "kernel", "records"}},
+	{dir: "executors", own: []string{"api", "kernel", "records", "client/transport"}},
 
 	{dir: "cmd/ctrlrun-operator", own: []string{"api", "kernel", "records", "controllers", "executors", "client"}},
 	// What runs at a person's desk decides nothing, so it holds no part of the operator.
@@ -96,6 +99,7 @@ func TestDependenciesPointDown(t *testing.T) {
 	root := filepath.Join("..", "..")
 	seen := map[string]bool{}
 	imports := map[string][]string{}
+	var observed []string
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -135,6 +139,9 @@ func TestDependenciesPointDown(t *testing.T) {
 		for _, b := range broken {
 			t.Error(b)
 		}
+		if !strings.HasSuffix(name, "_test.go") && bytes.Contains(source, []byte(`"never_connected"`)) {
+			observed = append(observed, rel)
+		}
 		return nil
 	})
 	if err != nil {
@@ -145,6 +152,10 @@ func TestDependenciesPointDown(t *testing.T) {
 		if !seen[dir] {
 			t.Errorf("no Go file was found in %s", dir)
 		}
+	}
+	// The rule of evidence is one: a second that agrees today is a defect.
+	if len(observed) != 1 || observed[0] != "kernel/effect/observation.go" {
+		t.Errorf("observations of a request are named in %v, want kernel/effect/observation.go alone", observed)
 	}
 	// The operator writes the chain; what judges it must not run in the process that is judged.
 	for dir := range reachable(imports, "cmd/ctrlrun-operator") {
@@ -171,6 +182,11 @@ func TestRulesRefuse(t *testing.T) {
 		"the kernel imports the API":    {"kernel/flow/x.go", `import _ "ctrlrun.dev/operator/api/v1alpha1"`, "must not import api"},
 		"records import a controller":   {"records/x.go", `import _ "ctrlrun.dev/operator/controllers"`, "must not import controllers"},
 		"the product imports a test":    {"controllers/x.go", `import _ "ctrlrun.dev/operator/test/testenv"`, "must not import test"},
+		"transport imports the SDK":     {"client/transport/x.go", `import _ "ctrlrun.dev/operator/client"`, "must not import client"},
+		"transport imports the API":     {"client/transport/x.go", `import _ "ctrlrun.dev/operator/api/v1alpha1"`, "must not import api"},
+		"transport imports Kubernetes":  {"client/transport/x.go", `import _ "k8s.io/client-go/rest"`, "must not import k8s.io"},
+		"an executor uses transport":    {"executors/http/x.go", `import _ "ctrlrun.dev/operator/client/transport"`, ""},
+		"an executor uses the SDK":      {"executors/http/x.go", `import _ "ctrlrun.dev/operator/client"`, "must not import client"},
 		"the plugin imports controller": {"cmd/kubectl-ctrlrun/x.go", `import _ "ctrlrun.dev/operator/controllers"`, "must not import controllers"},
 		"a directory without a layer":   {"internal/x/x.go", ``, "no layer"},
 		"a name that only begins so":    {"clientset/x.go", ``, "no layer"},
