@@ -127,8 +127,8 @@ func (r *pass) begin(ctx context.Context, step flow.Begin) (ctrl.Result, error) 
 		return until(step.Lease), nil
 	}
 	key := client.ObjectKeyFromObject(a)
-	slot, ok := r.executions.executors.Slot(o, func() { r.executions.tell(key) })
-	if !ok {
+	act, release := r.executions.executors.Slot(o, a.UID, func() { r.executions.tell(key) })
+	if act == nil {
 		r.executions.leave(a.UID)
 		at := r.clock.Now().Add(slotRetry)
 		if step.Before.Before(at) {
@@ -136,10 +136,10 @@ func (r *pass) begin(ctx context.Context, step flow.Begin) (ctrl.Result, error) 
 		}
 		return until(at), nil
 	}
-	x := &execution{passes: r.passes, step: step, action: a, record: r.effect, slot: slot, send: deadline, nonce: string(uuid.NewUUID())}
+	x := &execution{passes: r.passes, step: step, action: a, record: r.effect, act: act, send: deadline, nonce: string(uuid.NewUUID())}
 	go func() {
 		defer r.executions.leave(a.UID)
-		defer slot.Release()
+		defer release()
 		x.run(ctrl.LoggerInto(r.executions.base, ctrl.LoggerFrom(ctx)))
 	}()
 	return until(step.Lease), nil
@@ -159,7 +159,7 @@ type execution struct {
 	step   flow.Begin
 	action *v1alpha1.Action
 	record *v1alpha1.Effect
-	slot   Slot
+	act    func(context.Context, *v1alpha1.Action) effect.Settlement
 	// send is until when a write rests on what the pass has read.
 	send  time.Time
 	nonce string
@@ -273,7 +273,7 @@ func (x *execution) execute(ctx context.Context) (s effect.Settlement) {
 	ctx, cancel := context.WithTimeout(ctx, x.step.Lease.Sub(x.clock.Now()))
 	defer cancel()
 	x.crash("before execute")
-	s = x.slot.Run(ctx, x.action)
+	s = x.act(ctx, x.action)
 	x.crash("after execute")
 	finished = true
 	return s

@@ -26,18 +26,10 @@ import (
 type Executors interface {
 	// Check says what is wrong with an Executor, beyond what its schema says.
 	Check(o *v1alpha1.Executor) error
-	// Slot takes one of the executions an Executor may run at a time. run executes an admitted action, and release gives the slot
-	// back; ok is false if there is none now, and freed is called once there may be.
-	Slot(o *v1alpha1.Executor, freed func()) (slot Slot, ok bool)
-}
-
-// Slot is one execution that may run.
-type Slot interface {
-	// Run executes an admitted action, for as long as ctx lasts at the most, and says how it ended: Committed, Failed for not
-	// executed, or Ambiguous. A panic is the caller's to recover.
-	Run(ctx context.Context, a *v1alpha1.Action) effect.Settlement
-	// Release gives the slot back. It is called once.
-	Release()
+	// Slot takes one of the executions an Executor may run at a time, for an action. run executes it, for as long as its context lasts
+	// at the most, and says how it ended: Committed, Failed for not executed, or Ambiguous. release, which is called once, gives the
+	// slot back. If there is none now both are nil, and freed is called once there may be.
+	Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action) effect.Settlement, release func())
 }
 
 // noExecutors is of an operator that was not told how to execute anything.
@@ -47,7 +39,9 @@ func (noExecutors) Check(*v1alpha1.Executor) error {
 	return fmt.Errorf("this operator executes nothing itself")
 }
 
-func (noExecutors) Slot(*v1alpha1.Executor, func()) (Slot, bool) { return nil, false }
+func (noExecutors) Slot(*v1alpha1.Executor, types.UID, func()) (func(context.Context, *v1alpha1.Action) effect.Settlement, func()) {
+	return nil, nil
+}
 
 // executorCache judges each Executor once.
 type executorCache struct {

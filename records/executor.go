@@ -31,6 +31,15 @@ func Executor(o *v1alpha1.Executor, check func(*v1alpha1.Executor) error) flow.E
 	return x
 }
 
+// ExecutorHash is the hash of how an Executor executes, "" if it has none.
+func ExecutorHash(o *v1alpha1.Executor) string {
+	hash, err := executorHash(o)
+	if err != nil {
+		return ""
+	}
+	return hash
+}
+
 func executorHash(o *v1alpha1.Executor) (string, error) {
 	raw, err := specBytes(o.Spec.Raw, o.Spec)
 	if err != nil {

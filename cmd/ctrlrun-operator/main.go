@@ -21,6 +21,7 @@ import (
 
 	"ctrlrun.dev/operator/controllers"
 	"ctrlrun.dev/operator/controllers/export"
+	"ctrlrun.dev/operator/executors/pool"
 )
 
 // version is set by the linker.
@@ -70,6 +71,9 @@ func command() *cobra.Command {
 			}
 			o.Observers = append(o.Observers, sinks.Observers()...)
 			defer drain(sinks, o.Logger)
+			if o.Executors, err = pool.New(cfg); err != nil {
+				return err
+			}
 			mgr, err := controllers.New(cfg, o)
 			if err != nil {
 				return err

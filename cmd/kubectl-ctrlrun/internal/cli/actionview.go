@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client"
@@ -18,8 +19,8 @@ import (
 )
 
 // actionRows writes everything that is hashed of an Action, the rule that decided, and how it stands. The text of the rule
-// may be empty.
-func actionRows(t fields, action *v1alpha1.Action, ruleText string) {
+// may be empty, and so may be that of the Executor.
+func actionRows(t fields, action *v1alpha1.Action, ruleText, executorText string) {
 	t.row("Action", action.Name)
 	t.row("Type", action.Spec.ActionType)
 	t.row("Agent", action.Spec.Principal.Agent)
@@ -43,6 +44,9 @@ func actionRows(t fields, action *v1alpha1.Action, ruleText string) {
 		t.row("Effect", "<none>: nothing keeps this action from running twice")
 	}
 	t.row("Rests on", restsOn(action))
+	if by := action.Status.Executor; by != nil {
+		t.row("Executed by", strings.TrimSuffix(fmt.Sprintf("the operator, by Executor %s\n%s\n%s", by.Name, by.Hash, executorText), "\n"))
+	}
 	t.row("Hash", action.Status.ActionHash)
 	if by := action.Status.Authority; by != nil {
 		t.row("Authority", authorityText(string(by.Kind), by.Name, by.Root, by.BreakGlass))
@@ -126,6 +130,26 @@ func (s *session) ruleText(ctx context.Context, action *v1alpha1.Action) string 
 		return ""
 	}
 	return string(text)
+}
+
+// executorText is how the operator executes an Action. An Executor that is not the one of the Action's status is not shown for it.
+func (s *session) executorText(ctx context.Context, action *v1alpha1.Action) string {
+	ref := action.Status.Executor
+	if ref == nil {
+		return ""
+	}
+	var executor v1alpha1.Executor
+	if err := s.kube.Get(ctx, s.key(ref.Name), &executor); err != nil {
+		return "It cannot be shown: " + err.Error()
+	}
+	if records.ExecutorHash(&executor) != ref.Hash {
+		return "It is another one by now, so this action will not be executed."
+	}
+	text, err := yaml.JSONToYAML(executor.Spec.Raw)
+	if err != nil {
+		return "It cannot be shown: " + err.Error()
+	}
+	return strings.TrimSuffix(string(text), "\n")
 }
 
 // checkedHash recomputes the hash from what is shown. A person approves what is on the screen, so the hash they send must be

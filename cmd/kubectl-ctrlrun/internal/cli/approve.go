@@ -192,7 +192,7 @@ func (a *app) showQuestion(ctx context.Context, s *session, action *v1alpha1.Act
 	t.row("You", s.user.Username)
 	t.row("You may", s.mayAnswer(ctx, action, may))
 	t.gap()
-	actionRows(t, action, s.ruleText(ctx, action))
+	actionRows(t, action, s.ruleText(ctx, action), s.executorText(ctx, action))
 	t.row("Change", change)
 	t.flush()
 }

@@ -208,7 +208,7 @@ func lastEnd(receipts []v1alpha1.Receipt) *v1alpha1.Receipt {
 func (a *app) printAction(x *inspection, change string) {
 	object := x.Action
 	t := a.fields()
-	actionRows(t, object, "")
+	actionRows(t, object, "", "")
 	t.row("Change", change)
 	t.row("State", string(object.Status.State))
 	t.row("Reason", object.Status.Reason)

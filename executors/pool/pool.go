@@ -1,0 +1,203 @@
+// Package pool executes admitted actions by their Executors: so many at a time, so many a minute, and as the ServiceAccount that each
+// Executor names.
+package pool
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/executors"
+	httpexec "ctrlrun.dev/operator/executors/http"
+	kubeexec "ctrlrun.dev/operator/executors/kubernetes"
+	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/effect"
+)
+
+const (
+	// defaultConcurrent is how many executions of an Executor run at a time if it does not say.
+	defaultConcurrent = 4
+	// window is what maxPerMinute counts in.
+	window = time.Minute
+)
+
+// Pool executes. The zero value is not usable.
+type Pool struct {
+	identities *identities
+
+	mu    sync.Mutex
+	lanes map[types.UID]*lane // by Executor
+}
+
+// lane is what one Executor is doing.
+type lane struct {
+	running int
+	started []time.Time // within the last minute, if that is bounded
+	waiting []waiter
+}
+
+type waiter struct {
+	action types.UID
+	freed  func()
+}
+
+// New makes a pool for an operator that talks to its apiserver by config. It takes tokens of other ServiceAccounts by it, and does
+// nothing else as the operator.
+func New(config *rest.Config) (*Pool, error) {
+	ids, err := newIdentities(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Pool{identities: ids, lanes: map[types.UID]*lane{}}, nil
+}
+
+// Check says what is wrong with how an Executor executes, and nil if nothing is.
+func (*Pool) Check(o *v1alpha1.Executor) error {
+	_, err := way(o)
+	return err
+}
+
+// runner executes a call as a ServiceAccount.
+type runner func(ctx context.Context, call executors.Call, as *identity) executors.Result
+
+// way is how an Executor executes.
+func way(o *v1alpha1.Executor) (runner, error) {
+	switch spec := o.Spec; {
+	case spec.HTTP != nil:
+		x, err := httpexec.New(spec.HTTP)
+		if err != nil {
+			return nil, fmt.Errorf("spec.http: %w", err)
+		}
+		return func(ctx context.Context, call executors.Call, as *identity) executors.Result {
+			values := httpexec.Values{}
+			for _, ref := range x.References() {
+				value, err := as.value(ctx, ref.Kind == httpexec.Secret, ref.Name, ref.Key)
+				if err != nil {
+					return executors.NotExecuted(err.Error())
+				}
+				values[ref] = value
+			}
+			return x.Execute(ctx, call, values)
+		}, nil
+	case spec.Kubernetes != nil:
+		x, err := kubeexec.New(spec.Kubernetes, o.Namespace)
+		if err != nil {
+			return nil, fmt.Errorf("spec.kubernetes: %w", err)
+		}
+		return func(ctx context.Context, call executors.Call, as *identity) executors.Result {
+			return x.Execute(ctx, call, as.config)
+		}, nil
+	}
+	return nil, fmt.Errorf("spec: it has none of http, job and kubernetes")
+}
+
+// Slot takes one of the executions an Executor may run at a time, for an action. run executes it, for as long as its context lasts at
+// the most, and release, which is called once, gives the slot back. If there is none now both are nil, and freed is called once there
+// may be.
+func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action) effect.Settlement, release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lanes[o.UID]
+	if l == nil {
+		l = &lane{}
+		p.lanes[o.UID] = l
+	}
+	now, most := time.Now(), defaultConcurrent
+	if n := o.Spec.MaxConcurrent; n != nil {
+		most = int(*n)
+	}
+	if l.running >= most {
+		l.wait(waiter{action, freed})
+		return nil, nil
+	}
+	if n := o.Spec.MaxPerMinute; n != nil {
+		for len(l.started) > 0 && !now.Before(l.started[0].Add(window)) {
+			l.started = l.started[1:]
+		}
+		if len(l.started) >= int(*n) {
+			time.AfterFunc(l.started[len(l.started)-int(*n)].Add(window).Sub(now), freed)
+			return nil, nil
+		}
+		l.started = append(l.started, now)
+	}
+	l.running++
+	return func(ctx context.Context, a *v1alpha1.Action) effect.Settlement { return p.settlement(p.run(ctx, o, a)) },
+		func() { p.release(o.UID) }
+}
+
+func (l *lane) wait(w waiter) {
+	for i := range l.waiting {
+		if l.waiting[i].action == w.action {
+			l.waiting[i].freed = w.freed
+			return
+		}
+	}
+	l.waiting = append(l.waiting, w)
+}
+
+// release gives a slot back, and tells who has waited for it the longest.
+func (p *Pool) release(executor types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lanes[executor]
+	l.running--
+	switch {
+	case len(l.waiting) > 0:
+		next := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		next.freed()
+	case l.running == 0 && len(l.started) == 0:
+		delete(p.lanes, executor)
+	}
+}
+
+func (*Pool) settlement(r executors.Result) effect.Settlement {
+	settlement := effect.Settlement{State: r.State, Error: r.Error}
+	if len(r.Output) <= executors.MaxOutput {
+		settlement.Output = string(r.Output)
+	}
+	return settlement
+}
+
+func (p *Pool) run(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action) executors.Result {
+	execute, err := way(o)
+	if err != nil {
+		return executors.NotExecuted("The Executor is not valid: " + err.Error())
+	}
+	call, err := callOf(a)
+	if err != nil {
+		return executors.NotExecuted(err.Error())
+	}
+	as, err := p.identities.of(ctx, o)
+	if err != nil {
+		return executors.NotExecuted(err.Error())
+	}
+	return execute(ctx, call, as)
+}
+
+func callOf(a *v1alpha1.Action) (executors.Call, error) {
+	raw := a.Spec.Arguments.Raw
+	if len(raw) == 0 {
+		raw = []byte("{}")
+	}
+	value, err := canonical.Parse(raw)
+	if err != nil {
+		return executors.Call{}, fmt.Errorf("the stored arguments have no canonical form: %w", err)
+	}
+	arguments, err := canonical.Encode(value)
+	if err != nil {
+		return executors.Call{}, fmt.Errorf("the stored arguments have no canonical form: %w", err)
+	}
+	if a.Status.Effect == nil || a.Status.Execution == nil {
+		return executors.Call{}, fmt.Errorf("the action is not admitted with an effect")
+	}
+	return executors.Call{
+		Namespace: a.Namespace, ActionName: a.Name, ActionUID: string(a.UID), ActionType: a.Spec.ActionType, Arguments: arguments,
+		EffectKey: a.Status.Effect.Key, Attempt: a.Status.Effect.Attempt, Token: a.Status.Execution.Token,
+	}, nil
+}
