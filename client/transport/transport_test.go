@@ -266,18 +266,18 @@ func TestConnectionsAreNotReused(t *testing.T) {
 	}
 }
 
-// No proxy but the one that is given.
+// No proxy but the one that is given: one of the environment would answer for a server that is not there.
 func TestTheEnvironmentChangesNothing(t *testing.T) {
+	proxy := httptest.NewServer(http.NotFoundHandler())
+	defer proxy.Close()
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"} {
-		t.Setenv(name, "http://"+closedPort(t))
+		t.Setenv(name, proxy.URL)
 	}
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	response, err := (&Transport{}).RoundTrip(post(t, t.Context(), server.URL))
-	if err != nil {
-		t.Fatal(err)
+	for _, url := range []string{"http://nobody.invalid", "https://nobody.invalid"} {
+		if _, err := (&Transport{}).RoundTrip(post(t, t.Context(), url)); !proves(err) {
+			t.Errorf("%s: %v, want a proof", url, err)
+		}
 	}
-	response.Body.Close()
 }
 
 func TestAGivenProxyIsUsed(t *testing.T) {
