@@ -222,17 +222,25 @@ func proves(err error) bool {
 	return errors.As(err, &proof) && proof.NotExecuted()
 }
 
-// An answer without end is neither read to it nor kept.
-func TestHugeAnswers(t *testing.T) {
-	p := provider.New(t)
-	e, values := newExecutor(t, p, provider.Huge, false)
-	result := e.Execute(t.Context(), executors.Call{Arguments: []byte(`{"amount":1,"payment_id":"x"}`), Token: "the-token"}, values)
-	p.Close()
-	if result.State != effect.Ambiguous || !strings.Contains(result.Error, "more than") {
-		t.Errorf("%s: %s", result.State, result.Error)
-	}
-	// What is in the buffers of the sockets comes on top of what is read.
-	if got := p.Written(provider.Huge, false); got > 64<<20 {
-		t.Errorf("%d bytes were taken", got)
+// An answer without end is neither read to it nor kept, and no time runs out for that.
+func TestAnswersWithoutEnd(t *testing.T) {
+	for fault, want := range map[provider.Fault]string{
+		provider.Huge:         "more than",
+		provider.InterimFlood: "no answer that can be read",
+		provider.EndlessHead:  "no answer that can be read",
+	} {
+		t.Run(string(fault), func(t *testing.T) {
+			p := provider.New(t)
+			e, values := newExecutor(t, p, fault, false)
+			result := e.Execute(t.Context(), executors.Call{Arguments: []byte(`{"amount":1,"payment_id":"x"}`), Token: "the-token"}, values)
+			p.Close()
+			if result.State != effect.Ambiguous || !strings.Contains(result.Error, want) {
+				t.Errorf("%s: %s", result.State, result.Error)
+			}
+			// What is in the buffers of the sockets comes on top of what is read.
+			if got := p.Written(fault, false); got > 64<<20 {
+				t.Errorf("%d bytes were taken", got)
+			}
+		})
 	}
 }
