@@ -167,7 +167,22 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, values Valu
 		return e.unanswered(ctx, err)
 	}
 	defer response.Body.Close()
-	return e.answered(ctx, response)
+	result := e.answered(ctx, response)
+	if e.repeats(result.Output, values) {
+		result.Output = nil
+	}
+	return result
+}
+
+// repeats reports whether an output holds one of the secrets that were sent: more people may read what is recorded than Secrets.
+func (e *Executor) repeats(output []byte, values Values) bool {
+	return output != nil && slices.ContainsFunc(e.headers, func(h header) bool {
+		if h.from == nil {
+			return false
+		}
+		quoted, err := canonical.Encode(string(values[*h.from]))
+		return err != nil || bytes.Contains(output, quoted[1:len(quoted)-1])
+	})
 }
 
 // request is what is sent. Whatever is wrong with it is found here, before there is a connection.

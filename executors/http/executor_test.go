@@ -380,6 +380,20 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A provider that answers with what it got must not have a secret recorded.
+func TestSecretsAreNoOutput(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"authorization":"s3cr3t"}`:              "",
+		`{"authorization":"Bearer \u00733cr3t."}`: "",
+		`{"authorization":"s3cr"}`:                `{"authorization":"s3cr"}`,
+	} {
+		result := execute(t, answering(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)), spec)
+		if result.State != effect.Committed || string(result.Output) != want {
+			t.Errorf("%s: %s, output %s", answer, result.State, result.Output)
+		}
+	}
+}
+
 // Whoever lists 202 as committed is not asked back by a provider that merely means to.
 func TestContinuationsAreUnknown(t *testing.T) {
 	accepted := func(url string, _ ...func(*v1alpha1.HTTPExecutor)) *v1alpha1.HTTPExecutor {
