@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -18,11 +19,11 @@ import (
 )
 
 var (
-	executions = flag.Int("executions", 1500, "how many requests are executed, faulted")
+	executions = flag.Int("executions", 1000, "how many requests are executed, faulted")
 	seed       = flag.Uint64("seed", 1, "of everything that is drawn")
 )
 
-// maxAttempts at one effect: after Failed, and after nothing else, there is another, as the operator allows it.
+// maxAttempts at one effect: after Failed, and after nothing else, there may be another.
 const maxAttempts = 4
 
 // inFlight bounds how many executions there are at a time. Most of them wait.
@@ -63,7 +64,14 @@ func places(t testing.TB, p *provider.Provider) []place {
 	return all
 }
 
-// attempt is one execution, as it is recorded.
+// record is what is known of one effect: its attempts, each but the last of them Failed.
+type record struct {
+	number   int
+	draw     *rand.Rand
+	attempts []attempt
+}
+
+// attempt is one execution.
 type attempt struct {
 	place   place
 	token   string
@@ -71,137 +79,179 @@ type attempt struct {
 	result  executors.Result
 }
 
-// TestManyExecutions draws effects. Each has attempts, as long as the one before is recorded Failed, at an endpoint that is drawn;
-// some are given up while they run. Then the records are compared with what the provider did: nothing that it did is recorded as
-// not executed, no effect happened twice, and nothing is committed that did not happen.
-func TestManyExecutions(t *testing.T) {
-	p := provider.New(t)
-	all := places(t, p)
+func (r *record) key() string { return fmt.Sprintf("refund:txn_%d", r.number) }
+
+// run attempts the effect at endpoints that are drawn, as long as it is recorded Failed. A few attempts are given up while they run.
+func (r *record) run(ctx context.Context, all, weighted []place) error {
+	for n := int64(1); n <= maxAttempts; n++ {
+		token, err := effect.Token(r.key(), big.NewInt(n))
+		if err != nil {
+			return err
+		}
+		a := attempt{place: weighted[r.draw.IntN(len(weighted))], token: token}
+		if n == 1 && r.number < len(all) {
+			a.place = all[r.number] // each at least once
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		if r.draw.IntN(100) == 0 {
+			time.AfterFunc(time.Duration(r.draw.IntN(3000))*time.Microsecond, cancel)
+		}
+		a.result = a.place.execute(ctx, token)
+		a.givenUp = ctx.Err() != nil
+		cancel()
+		r.attempts = append(r.attempts, a)
+		if a.result.State != effect.Failed {
+			break
+		}
+	}
+	return nil
+}
+
+// crowd runs effects until there were that many executions. The last go on for a little longer: an effect is seen to its end.
+func crowd(t *testing.T, all []place) []*record {
 	var weighted []place
 	for _, at := range all {
 		for range at.share {
 			weighted = append(weighted, at)
 		}
 	}
-	type effectRecord struct {
-		key      string
-		draw     *rand.Rand
-		attempts []attempt
-	}
-	work := make(chan *effectRecord)
-	results := make(chan *effectRecord)
+	work, done := make(chan *record), make(chan *record)
 	var workers sync.WaitGroup
 	for range inFlight {
 		workers.Go(func() {
-			for record := range work {
-				for n := int64(1); n <= maxAttempts; n++ {
-					token, err := effect.Token(record.key, big.NewInt(n))
-					if err != nil {
-						t.Error(err)
-						break
-					}
-					a := attempt{place: weighted[record.draw.IntN(len(weighted))], token: token}
-					ctx, cancel := context.WithCancel(t.Context())
-					if record.draw.IntN(40) == 0 {
-						time.AfterFunc(time.Duration(record.draw.IntN(3000))*time.Microsecond, cancel)
-					}
-					a.result = a.place.execute(ctx, token)
-					a.givenUp = ctx.Err() != nil
-					cancel()
-					record.attempts = append(record.attempts, a)
-					if a.result.State != effect.Failed {
-						break
-					}
+			for r := range work {
+				if err := r.run(t.Context(), all, weighted); err != nil {
+					t.Error(err)
 				}
-				results <- record
+				done <- r
 			}
 		})
 	}
-	begin := time.Now()
-	done, effects := 0, 0
-	var records []*effectRecord
-	for running := 0; done < *executions || running > 0; {
+	var records []*record
+	count, drawn := 0, 0
+	for count < *executions || len(records) < drawn {
 		out := work
-		if done >= *executions {
+		if count >= *executions {
 			out = nil
 		}
-		key := fmt.Sprintf("refund:txn_%d", effects)
 		select {
-		case out <- &effectRecord{key: key, draw: rand.New(rand.NewPCG(*seed, uint64(effects)))}:
-			effects++
-			running++
-		case record := <-results:
-			running--
-			done += len(record.attempts)
-			records = append(records, record)
+		case out <- &record{number: drawn, draw: rand.New(rand.NewPCG(*seed, uint64(drawn)))}:
+			drawn++
+		case r := <-done:
+			count += len(r.attempts)
+			records = append(records, r)
 		}
 	}
 	close(work)
 	workers.Wait()
-	p.Close()
-	took := time.Since(begin)
+	return records
+}
 
-	var never, neverGivenUp, proved, givenUp int
-	states := map[effect.State]int{}
-	seen := map[string]bool{}
-	var acted, duplicates, falseFailed, falseCommitted, starved, late int
-	for _, record := range records {
+// figures of a run.
+type figures struct {
+	executions, givenUp, acted             int
+	states                                 map[effect.State]int
+	never, proved, neverGivenUp            int
+	falseFailed, falseCommitted, duplicate int
+	starved, late                          int
+	places                                 map[string]bool
+}
+
+func (f figures) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d executions, %d given up; recorded: %d Committed, %d Failed, %d Ambiguous; the provider acted %d times\n",
+		f.executions, f.givenUp, f.states[effect.Committed], f.states[effect.Failed], f.states[effect.Ambiguous], f.acted)
+	fmt.Fprintf(&b, "Failed although the provider acted: %d; effects that happened twice: %d; Committed although it did not act: %d\n",
+		f.falseFailed, f.duplicate, f.falseCommitted)
+	fmt.Fprintf(&b, "never connected: %d, of them proved Failed: %d (%.1f %%), given up while connecting: %d\n",
+		f.never, f.proved, 100*float64(f.proved)/float64(max(f.never, 1)), f.neverGivenUp)
+	fmt.Fprintf(&b, "for want of time: %d not connected, %d not answered", f.starved, f.late)
+	return b.String()
+}
+
+// judge compares what is recorded with what the provider did.
+func judge(t *testing.T, p *provider.Provider, records []*record) figures {
+	f := figures{states: map[effect.State]int{}, places: map[string]bool{}}
+	for _, r := range records {
 		total := 0
-		for _, a := range record.attempts {
+		for _, a := range r.attempts {
 			n := p.Executions(a.token)
 			total += n
-			states[a.result.State]++
-			seen[fmt.Sprint(a.place.fault, a.place.secure)] = true
-			if a.givenUp {
-				givenUp++
-			}
-			switch {
-			case a.result.State == effect.Failed && n > 0:
-				falseFailed++
-				t.Errorf("%s, TLS %t: Failed (%s), and the provider acted", a.place.fault, a.place.secure, a.result.Error)
-			case a.result.State == effect.Committed && n == 0:
-				falseCommitted++
-				t.Errorf("%s, TLS %t: Committed, and the provider did not act", a.place.fault, a.place.secure)
-			case a.givenUp || of(a.place.fault, a.place.secure).settled(a.result.State, a.place.fault):
-			case a.result.State == effect.Failed:
-				starved++ // a machine that is too busy to connect in time; nothing happened, and that is what is recorded
-			case a.result.State != effect.Ambiguous:
-				t.Errorf("%s, TLS %t: %s (%s)", a.place.fault, a.place.secure, a.result.State, a.result.Error)
-			default:
-				late++ // or to answer in time
-			}
-			if !a.place.fault.NeverConnects(a.place.secure) {
-				continue
-			}
-			never++
-			if a.givenUp {
-				neverGivenUp++
-			}
-			if a.result.State == effect.Failed {
-				proved++
-			}
+			f.count(t, a, n)
 		}
-		acted += total
+		f.acted += total
 		if total > 1 {
-			duplicates++
-			t.Errorf("%s happened %d times", record.key, total)
+			f.duplicate++
+			t.Errorf("%s happened %d times", r.key(), total)
 		}
 	}
-	if proved*100 < never*95 {
-		t.Errorf("%d of %d that never connected were proved, want 95 of 100", proved, never)
+	return f
+}
+
+func (f *figures) count(t *testing.T, a attempt, acted int) {
+	name := fmt.Sprintf("%s, TLS %t", a.place.fault, a.place.secure)
+	state := a.result.State
+	f.executions++
+	f.states[state]++
+	f.places[name] = true
+	if a.givenUp {
+		f.givenUp++
 	}
-	if len(seen) < len(all) && *executions >= 1500 {
-		t.Errorf("%d of %d faults were drawn", len(seen), len(all))
+	switch {
+	case state == effect.Failed && acted > 0:
+		f.falseFailed++
+		t.Errorf("%s: Failed (%s), and the provider acted", name, a.result.Error)
+	case state == effect.Committed && acted == 0:
+		f.falseCommitted++
+		t.Errorf("%s: Committed, and the provider did not act", name)
+	case a.givenUp || of(a.place.fault, a.place.secure).settled(state, a.place.fault):
+	case state == effect.Failed:
+		f.starved++ // the machine was too busy to connect in time: nothing happened, as is recorded
+	case state == effect.Ambiguous:
+		f.late++ // or too busy to be answered
+	default:
+		t.Errorf("%s: %s", name, state)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d executions of %d effects in %s, %d given up\n", *seed, done, effects, took.Round(time.Millisecond), givenUp)
-	fmt.Fprintf(&b, "recorded: %d Committed, %d Failed, %d Ambiguous; the provider acted %d times\n", states[effect.Committed], states[effect.Failed], states[effect.Ambiguous], acted)
-	fmt.Fprintf(&b, "Failed although the provider acted: %d; effects that happened twice: %d; Committed although it did not act: %d\n", falseFailed, duplicates, falseCommitted)
-	fmt.Fprintf(&b, "never connected: %d, of them proved Failed: %d (%.1f %%), given up while connecting: %d\n", never, proved, 100*float64(proved)/float64(max(never, 1)), neverGivenUp)
-	fmt.Fprintf(&b, "for want of time: %d not connected, %d not answered", starved, late)
-	t.Log(b.String())
-	if (starved+late)*10 > done {
-		t.Errorf("%d of %d had no time to be what they should have been; the machine is too busy for this", starved+late, done)
+	if !a.place.fault.NeverConnects(a.place.secure) {
+		return
+	}
+	f.never++
+	if a.givenUp {
+		f.neverGivenUp++
+	}
+	if state == effect.Failed {
+		f.proved++
+	}
+}
+
+// TestManyExecutions runs effects at every fault, many at a time. Nothing that the provider did is recorded as not executed, no
+// effect happens twice although it is attempted again after Failed, and nothing is committed that did not happen.
+func TestManyExecutions(t *testing.T) {
+	before := runtime.NumGoroutine()
+	p := provider.New(t)
+	all := places(t, p)
+	begin := time.Now()
+	records := crowd(t, all)
+	took := time.Since(begin)
+	p.Close()
+	f := judge(t, p, records)
+	t.Logf("seed %d: %d effects in %s\n%s", *seed, len(records), took.Round(time.Millisecond), f)
+
+	if f.proved*100 < f.never*95 {
+		t.Errorf("%d of %d that never connected were proved, want 95 of 100", f.proved, f.never)
+	}
+	if len(f.places) < len(all) {
+		t.Errorf("%d of %d faults happened", len(f.places), len(all))
+	}
+	if (f.starved+f.late)*10 > f.executions {
+		t.Errorf("%d of %d had no time to be what they should have been: the machine is too busy for this", f.starved+f.late, f.executions)
+	}
+	// A connection that is left open has goroutines that wait for it.
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Errorf("%d goroutines are left, %d were there before", runtime.NumGoroutine(), before)
+			break
+		}
 	}
 }
 
