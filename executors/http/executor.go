@@ -17,6 +17,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -84,9 +85,10 @@ func New(spec *v1alpha1.HTTPExecutor) (*Executor, error) {
 		return nil, err
 	}
 	ca, err := caReference(spec.CAFrom)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	switch {
 	case ca != nil && target.scheme != "https":
 		return nil, errors.New("caFrom is of no use without https")
 	case spec.TimeoutSeconds < 1 || spec.TimeoutSeconds > 3600:
@@ -204,9 +206,9 @@ func (e *Executor) request(call executors.Call, values Values) (*http.Request, *
 	}
 	request := &http.Request{
 		Method: e.method, URL: u, Host: u.Host, Header: http.Header{},
-		Body: http.NoBody, ContentLength: int64(len(call.Arguments)),
+		// Without GetBody it can be read once, so that nothing could send it again.
+		Body: io.NopCloser(bytes.NewReader(call.Arguments)), ContentLength: int64(len(call.Arguments)),
 	}
-	request.Body = body{bytes.NewReader(call.Arguments)}
 	request.Header.Set("User-Agent", "ctrlrun-operator")
 	for _, h := range e.headers {
 		value, err := h.fill(arguments, values)
@@ -223,11 +225,6 @@ func (e *Executor) request(call executors.Call, values Values) (*http.Request, *
 	config, err := e.config(values)
 	return request, config, err
 }
-
-// body of a request: it can be read once, so that nothing could send it again.
-type body struct{ *bytes.Reader }
-
-func (body) Close() error { return nil }
 
 func (e *Executor) config(values Values) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
