@@ -24,6 +24,7 @@ import (
 
 	"ctrlrun.dev/operator/executors"
 	"ctrlrun.dev/operator/executors/internal/apiserver"
+	"ctrlrun.dev/operator/kernel/effect"
 )
 
 const (
@@ -262,21 +263,31 @@ func (x *execution) removeSecret(ctx context.Context, secret *corev1.Secret) {
 	_ = x.client.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, *metav1.NewPreconditionDeleteOptions(string(secret.UID)))
 }
 
-// follow waits until it is known how the Job ended, and reports whether that is so.
+// follow waits until it is known how the Job ended, and reports whether that is so. That nothing was executed it says only if it is so
+// for a whole interval: events of pods can be on their way when the Job is read, and one of them may say otherwise.
 func (x *execution) follow(ctx context.Context) (executors.Result, bool) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	events := x.pods.ResultChan()
+	events, turns := x.pods.ResultChan(), 0
 	for {
+		ended := false
 		if x.read(ctx) {
-			if result, ended := x.judge(x.state); ended {
+			var result executors.Result
+			result, ended = x.judge(x.state)
+			if ended && (result.State != effect.Failed || turns > 1) {
 				return result, true
 			}
+		}
+		if !ended {
+			turns = 0
 		}
 		select {
 		case <-ctx.Done():
 			return executors.Unknown("the time was over, and the Job had not ended"), false
 		case <-ticker.C:
+			if ended {
+				turns++
+			}
 		case event, ok := <-events:
 			if !ok || !x.see(event) {
 				// Pods are looked for at every turn from now on, and none of them is known to have been the only one.
