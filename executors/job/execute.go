@@ -34,10 +34,12 @@ const (
 	// has ended every request.
 	answerTime = 30 * time.Second
 	readBack   = 90 * time.Second
-	// slack is the most of the time that is kept for reading how the Job ended, and patience how long that is waited for after its
-	// deadline if the caller sets no end.
-	slack    = 10 * time.Second
+	// slack is the most of the time that is kept for reading how the Job ended: a pod without node that the Job deletes at its deadline
+	// is cleared away after 20 seconds. patience is how long the end is waited for if the caller sets none.
+	slack    = 30 * time.Second
 	patience = time.Minute
+	// cleaning bounds the removal of the Secret.
+	cleaning = 10 * time.Second
 )
 
 // execution is one execution of a call.
@@ -53,7 +55,7 @@ type execution struct {
 
 // Execute runs the Job for call and waits for its end. config is a connection as the ServiceAccount of the Executor; its credentials
 // have to be good for as long as the Job can run. The Job's deadline is the spec's timeout, or what ctx leaves if that is less, without
-// a tenth of it, at most ten seconds, in which its end is read.
+// a tenth of it, at most 30 seconds, in which its end is read.
 //
 // When ctx ends, the Job goes on to its deadline, and how it ends is unknown.
 func (e *Executor) Execute(ctx context.Context, call executors.Call, config *rest.Config) executors.Result {
@@ -258,7 +260,7 @@ func (x *execution) handOver(ctx context.Context, secret *corev1.Secret) {
 
 // removeSecret removes what the action says as soon as nothing needs it. If that fails, the garbage collector does it later.
 func (x *execution) removeSecret(ctx context.Context, secret *corev1.Secret) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), slack)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
 	_ = x.client.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, *metav1.NewPreconditionDeleteOptions(string(secret.UID)))
 }
@@ -303,12 +305,7 @@ func (x *execution) see(event watch.Event) bool {
 	if !ok {
 		return false
 	}
-	s := &sighting{pod: pod}
-	if event.Type == watch.Deleted {
-		// A pod whose label was taken away looks deleted. It was not, and could still be given to a node.
-		s.gone, s.final = true, pod.DeletionTimestamp != nil
-	}
-	x.state.pods[pod.UID] = s
+	x.state.pods[pod.UID] = &sighting{pod: pod, gone: event.Type == watch.Deleted}
 	return true
 }
 

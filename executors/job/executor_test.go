@@ -188,7 +188,8 @@ func phase(p corev1.PodPhase) func(*sighting) { return func(s *sighting) { s.pod
 func unbound(s *sighting)                     { s.pod.Spec.NodeName = "" }
 func foreign(s *sighting)                     { s.pod.OwnerReferences = nil }
 func gone(s *sighting)                        { s.gone = true }
-func final(s *sighting)                       { s.gone, s.final = true, true }
+func dying(s *sighting)                       { s.pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
+func final(s *sighting)                       { gone(s); dying(s) }
 
 func exited(code int32, reason, message string) func(*sighting) {
 	return func(s *sighting) {
@@ -254,6 +255,8 @@ func TestJudge(t *testing.T) {
 		"failed with a pod that was never seen":        {job: job(failed, counts(0, 1)), gap: true, want: effect.Ambiguous},
 		"failed with a pod that is still there":        {job: job(failed, counts(0, 1)), pods: []*sighting{pod("a", unbound)}},
 		"failed with a pod that never had a node":      {job: job(failed, counts(0, 1)), pods: []*sighting{pod("a", unbound, final)}, want: effect.Failed},
+		"the same, as long as it is there":             {job: job(failed, counts(0, 1)), pods: []*sighting{pod("a", unbound, dying)}, want: effect.Failed},
+		"failed with a pod that is being deleted":      {job: job(failed, counts(0, 1)), pods: []*sighting{pod("a", waiting, dying)}},
 		"the same, but not seen to its end":            {job: job(failed, counts(0, 1)), pods: []*sighting{pod("a", unbound, gone)}, want: effect.Ambiguous},
 		"the same, but with a gap":                     {job: job(failed, counts(0, 1)), pods: []*sighting{pod("a", unbound, final)}, gap: true, want: effect.Ambiguous},
 		"the same, but the Job may go on":              {job: job(stopping), pods: []*sighting{pod("a", unbound, final)}},
@@ -289,7 +292,7 @@ func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for left, want := range map[time.Duration]time.Duration{
 			time.Hour:                time.Minute,
-			65500 * time.Millisecond: 58 * time.Second,
+			65500 * time.Millisecond: 58 * time.Second, // less a tenth
 			40 * time.Second:         36 * time.Second,
 			time.Second:              0,
 		} {

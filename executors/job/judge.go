@@ -17,8 +17,8 @@ import (
 type sighting struct {
 	// pod as it was last seen.
 	pod *corev1.Pod
-	// gone says that it is not there any more, and final that pod is how it was at its deletion.
-	gone, final bool
+	// gone says that it is not there any more.
+	gone bool
 }
 
 // state is what is known of a Job.
@@ -84,13 +84,16 @@ func (e *Executor) judge(s state) (executors.Result, bool) {
 		return executors.Result{}, false
 	case one == nil:
 		return executors.NotExecuted("the Job failed without having made a pod"), true
+	case neverBound(one.pod) && !s.gap:
+		return executors.NotExecuted("the Job failed, and its pod was deleted before it was given to a node"), true
 	case !one.gone && one.pod.Status.Phase != corev1.PodFailed && one.pod.Status.Phase != corev1.PodSucceeded:
 		return executors.Result{}, false
-	case one.final && one.pod.Spec.NodeName == "" && !s.gap:
-		return executors.NotExecuted("the Job failed, and its pod was deleted before it was given to a node"), true
 	}
 	return unknown("the Job failed, and how its pod ended is not known")
 }
+
+// neverBound reports whether a pod has no node and gets none: the apiserver binds no pod that is being deleted.
+func neverBound(p *corev1.Pod) bool { return p.Spec.NodeName == "" && p.DeletionTimestamp != nil }
 
 // reasonError is what a kubelet says of a container that ended by itself with a code other than 0.
 const reasonError = "Error"
