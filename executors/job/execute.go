@@ -190,8 +190,7 @@ func (x *execution) createSecret(ctx context.Context) (*corev1.Secret, executors
 	}
 	made := &corev1.Secret{}
 	if !answer.OK() || json.Unmarshal(answer.Body, made) != nil || made.UID == "" {
-		reason, _ := answer.Refusal()
-		return nil, nothingMade(fmt.Errorf("creating the Secret: HTTP %d %s", answer.Code, reason))
+		return nil, nothingMade(fmt.Errorf("creating the Secret: HTTP %d", answer.Code))
 	}
 	return made, executors.Result{}
 }
