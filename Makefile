@@ -50,7 +50,7 @@ test: test-unit test-rules test-gitops test-integration ## Run every test, with 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
 	@packages="$$($(GO) list ./... | grep -v /operator/test/)"; set -x; \
-	CGO_ENABLED=1 $(GO) test -race $$packages ./test/imports ./test/schema ./test/testenv/assets ./test/bench/throughput; \
+	CGO_ENABLED=1 $(GO) test -race $$packages ./test/imports ./test/schema ./test/testenv/assets ./test/bench/throughput ./test/faults; \
 	CGO_ENABLED=0 $(GO) test ./kernel/explore
 
 # A module of its own; the first run compiles Prometheus, a minute on two cores.

@@ -7,11 +7,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -103,7 +105,7 @@ func TestOnlyAConnectionThatWasNeverMadeIsAProof(t *testing.T) {
 		"a proxy closes the connection":   {Transport{Proxy: parse(t, "http://"+dropping)}, plain.URL, false, nil},
 		"a proxy closes the tunnel":       {Transport{Proxy: parse(t, "http://"+dropping)}, untrusted.URL, false, nil},
 		"a proxy refuses the tunnel":      {Transport{Proxy: parse(t, plain.URL)}, untrusted.URL, false, nil},
-		"TLS to the server in the tunnel": {Transport{Proxy: parse(t, "http://"+tunnel(t))}, untrusted.URL, false, nil},
+		"TLS to the server in the tunnel": {Transport{Proxy: parse(t, "http://"+tunnel(t, nil))}, untrusted.URL, false, nil},
 		"another scheme":                  {Transport{}, "ftp://" + closedPort(t), false, nil},
 		"no host":                         {Transport{}, "http:///refunds", false, nil},
 		"a host that is not ASCII":        {Transport{}, "http://bücher.invalid", false, nil},
@@ -134,9 +136,12 @@ func parse(t *testing.T, s string) *url.URL {
 	return u
 }
 
-// tunnel is the address of a proxy that lets everything through.
-func tunnel(t *testing.T) string {
+// tunnel is the address of a proxy that lets everything through, itself with TLS if there is a configuration.
+func tunnel(t *testing.T, config *tls.Config) string {
 	address, _ := serve(t, func(conn net.Conn) {
+		if config != nil {
+			conn = tls.Server(conn, config)
+		}
 		request, err := http.ReadRequest(bufio.NewReader(conn))
 		if err != nil || request.Method != http.MethodConnect {
 			return
@@ -233,7 +238,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 func TestConnectionsAreNotReused(t *testing.T) {
 	var connections atomic.Int64
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Proto)
+		_, _ = fmt.Fprintf(w, "%s, close %t", r.Proto, r.Close)
 	}))
 	server.EnableHTTP2 = true
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -254,8 +259,8 @@ func TestConnectionsAreNotReused(t *testing.T) {
 		}
 		body, err := io.ReadAll(response.Body)
 		response.Body.Close()
-		if string(body) != "HTTP/1.1" || err != nil {
-			t.Errorf("%q, %v: want HTTP/1.1", body, err)
+		if want := "HTTP/1.1, close true"; string(body) != want || err != nil {
+			t.Errorf("%q, %v: want %s", body, err, want)
 		}
 		if response.TLS == nil || len(response.TLS.PeerCertificates) == 0 {
 			t.Error("the answer does not say with whom TLS was spoken")
@@ -266,18 +271,18 @@ func TestConnectionsAreNotReused(t *testing.T) {
 	}
 }
 
-// No proxy but the one that is given.
+// No proxy but the one that is given: one of the environment would answer for a server that is not there.
 func TestTheEnvironmentChangesNothing(t *testing.T) {
+	proxy := httptest.NewServer(http.NotFoundHandler())
+	defer proxy.Close()
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"} {
-		t.Setenv(name, "http://"+closedPort(t))
+		t.Setenv(name, proxy.URL)
 	}
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
-	response, err := (&Transport{}).RoundTrip(post(t, t.Context(), server.URL))
-	if err != nil {
-		t.Fatal(err)
+	for _, url := range []string{"http://nobody.invalid", "https://nobody.invalid"} {
+		if _, err := (&Transport{}).RoundTrip(post(t, t.Context(), url)); !proves(err) {
+			t.Errorf("%s: %v, want a proof", url, err)
+		}
 	}
-	response.Body.Close()
 }
 
 func TestAGivenProxyIsUsed(t *testing.T) {
@@ -285,14 +290,26 @@ func TestAGivenProxyIsUsed(t *testing.T) {
 	defer server.Close()
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
-	transport := &Transport{TLS: &tls.Config{RootCAs: roots}, Proxy: parse(t, "http://"+tunnel(t))}
-	response, err := transport.RoundTrip(post(t, t.Context(), server.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusTeapot {
-		t.Errorf("status %d", response.StatusCode)
+	for scheme, want := range map[string][]string{"http": {"example.com"}, "https": {"", "example.com"}} { // TLS names no address
+		var names []string
+		config := &tls.Config{RootCAs: roots, ServerName: "example.com", VerifyConnection: func(state tls.ConnectionState) error {
+			names = append(names, state.ServerName)
+			return nil
+		}}
+		proxy := tunnel(t, nil)
+		if scheme == "https" {
+			proxy = tunnel(t, server.TLS)
+		}
+		response, err := (&Transport{TLS: config, Proxy: parse(t, scheme+"://"+proxy)}).RoundTrip(post(t, t.Context(), server.URL))
+		if err != nil {
+			t.Errorf("%s: %v", scheme, err)
+			continue
+		}
+		response.Body.Close()
+		// A name in the configuration is the server's, not the proxy's.
+		if response.StatusCode != http.StatusTeapot || !slices.Equal(names, want) {
+			t.Errorf("%s: status %d, names %q, want %q", scheme, response.StatusCode, names, want)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -84,9 +85,10 @@ func New(spec *v1alpha1.HTTPExecutor) (*Executor, error) {
 		return nil, err
 	}
 	ca, err := caReference(spec.CAFrom)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	switch {
 	case ca != nil && target.scheme != "https":
 		return nil, errors.New("caFrom is of no use without https")
 	case spec.TimeoutSeconds < 1 || spec.TimeoutSeconds > 3600:
@@ -167,7 +169,22 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, values Valu
 		return e.unanswered(ctx, err)
 	}
 	defer response.Body.Close()
-	return e.answered(ctx, response)
+	result := e.answered(ctx, response)
+	if e.repeats(result.Output, values) {
+		result.Output = nil
+	}
+	return result
+}
+
+// repeats reports whether an output holds one of the secrets that were sent: more people may read what is recorded than Secrets.
+func (e *Executor) repeats(output []byte, values Values) bool {
+	return output != nil && slices.ContainsFunc(e.headers, func(h header) bool {
+		if h.from == nil {
+			return false
+		}
+		quoted, err := canonical.Encode(string(values[*h.from]))
+		return err != nil || bytes.Contains(output, quoted[1:len(quoted)-1])
+	})
 }
 
 // request is what is sent. Whatever is wrong with it is found here, before there is a connection.
@@ -189,9 +206,9 @@ func (e *Executor) request(call executors.Call, values Values) (*http.Request, *
 	}
 	request := &http.Request{
 		Method: e.method, URL: u, Host: u.Host, Header: http.Header{},
-		Body: http.NoBody, ContentLength: int64(len(call.Arguments)),
+		// Without GetBody it can be read once, so that nothing could send it again.
+		Body: io.NopCloser(bytes.NewReader(call.Arguments)), ContentLength: int64(len(call.Arguments)),
 	}
-	request.Body = body{bytes.NewReader(call.Arguments)}
 	request.Header.Set("User-Agent", "ctrlrun-operator")
 	for _, h := range e.headers {
 		value, err := h.fill(arguments, values)
@@ -208,11 +225,6 @@ func (e *Executor) request(call executors.Call, values Values) (*http.Request, *
 	config, err := e.config(values)
 	return request, config, err
 }
-
-// body of a request: it can be read once, so that nothing could send it again.
-type body struct{ *bytes.Reader }
-
-func (body) Close() error { return nil }
 
 func (e *Executor) config(values Values) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}

@@ -380,6 +380,20 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// A provider that answers with what it got must not have a secret recorded.
+func TestSecretsAreNoOutput(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"authorization":"s3cr3t"}`:              "",
+		`{"authorization":"Bearer \u00733cr3t."}`: "",
+		`{"authorization":"s3cr"}`:                `{"authorization":"s3cr"}`,
+	} {
+		result := execute(t, answering(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer)), spec)
+		if result.State != effect.Committed || string(result.Output) != want {
+			t.Errorf("%s: %s, output %s", answer, result.State, result.Output)
+		}
+	}
+}
+
 // Whoever lists 202 as committed is not asked back by a provider that merely means to.
 func TestContinuationsAreUnknown(t *testing.T) {
 	accepted := func(url string, _ ...func(*v1alpha1.HTTPExecutor)) *v1alpha1.HTTPExecutor {
@@ -403,6 +417,8 @@ func TestWhatCannotBeSentIsNotSent(t *testing.T) {
 	}
 	defer listener.Close()
 	url := "https://" + listener.Addr().String() + "/{x}"
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
 	roots := Reference{Secret, "roots", "ca.crt"}
 	trusting := ca(v1alpha1.CASource{SecretKeyRef: &v1alpha1.KeyReference{Name: "roots", Key: "ca.crt"}})
 	for name, tt := range map[string]struct {
@@ -410,16 +426,17 @@ func TestWhatCannotBeSentIsNotSent(t *testing.T) {
 		values Values
 		want   string
 	}{
-		"no such argument":         {call(`{}`), nil, "does not have"},
-		"a slash":                  {call(`{"x":"a1b2c3/"}`), nil, "slash"},
-		"no object":                {call(`[]`), nil, "no object"},
-		"no JSON":                  {call(`{"x":"a1b2c3"`), nil, "canonical JSON"},
-		"no token":                 {executors.Call{Arguments: []byte(`{"x":"y"}`)}, nil, "token"},
-		"a token of two lines":     {executors.Call{Arguments: []byte(`{"x":"y"}`), Token: "a\nb"}, nil, "token"},
-		"no certificates":          {call(`{"x":"y"}`), nil, "missing"},
-		"certificates not in PEM":  {call(`{"x":"y"}`), Values{roots: []byte("a1b2c3")}, "no certificate"},
-		"a key among certificates": {call(`{"x":"y"}`), Values{roots: []byte("-----BEGIN PRIVATE KEY-----\nYTFiMmMz\n-----END PRIVATE KEY-----\n")}, "something else"},
-		"a broken certificate":     {call(`{"x":"y"}`), Values{roots: []byte("-----BEGIN CERTIFICATE-----\nYTFiMmMz\n-----END CERTIFICATE-----\n")}, "something else"},
+		"no such argument":              {call(`{}`), nil, "does not have"},
+		"a slash":                       {call(`{"x":"a1b2c3/"}`), nil, "slash"},
+		"no object":                     {call(`[]`), nil, "no object"},
+		"no JSON":                       {call(`{"x":"a1b2c3"`), nil, "canonical JSON"},
+		"no token":                      {executors.Call{Arguments: []byte(`{"x":"y"}`)}, nil, "token"},
+		"a token of two lines":          {executors.Call{Arguments: []byte(`{"x":"y"}`), Token: "a\nb"}, nil, "token"},
+		"no certificates":               {call(`{"x":"y"}`), nil, "missing"},
+		"certificates not in PEM":       {call(`{"x":"y"}`), Values{roots: []byte("a1b2c3")}, "no certificate"},
+		"a key among certificates":      {call(`{"x":"y"}`), Values{roots: []byte("-----BEGIN PRIVATE KEY-----\nYTFiMmMz\n-----END PRIVATE KEY-----\n")}, "something else"},
+		"a certificate by another name": {call(`{"x":"y"}`), Values{roots: pem.EncodeToMemory(&pem.Block{Type: "X", Bytes: server.Certificate().Raw})}, "something else"},
+		"a broken certificate":          {call(`{"x":"y"}`), Values{roots: []byte("-----BEGIN CERTIFICATE-----\nYTFiMmMz\n-----END CERTIFICATE-----\n")}, "something else"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := executor(t, spec(url, trusting)).Execute(t.Context(), tt.call, tt.values)

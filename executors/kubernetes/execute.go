@@ -14,7 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -110,7 +110,7 @@ func (e *Executor) object(call executors.Call) (object, error) {
 	if o.name, err = text(e.name, arguments); err != nil {
 		return object{}, fmt.Errorf("name: %w", err)
 	}
-	if len(path.IsValidPathSegmentName(o.name)) > 0 || len(o.name) > 253 {
+	if len(content.IsPathSegmentName(o.name)) > 0 || len(o.name) > 253 {
 		return object{}, fmt.Errorf("name: with the arguments in it, it is not the name of an object")
 	}
 	if o.uid, err = identifier("uid", e.uid, arguments); err != nil {

@@ -174,7 +174,7 @@ func (e *Executor) check() error {
 		return nil
 	}
 	if e.replicas == "" {
-		return fmt.Errorf("Scale needs replicas")
+		return fmt.Errorf("%s needs replicas", e.operation)
 	}
 	if _, whole := argumentOf(e.replicas); whole {
 		return nil
