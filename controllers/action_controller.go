@@ -100,9 +100,10 @@ func (r *actionReconciler) waitingForSameEffect(ctx context.Context, o client.Ob
 }
 
 // actionsOfEffect are the Actions a change of a record may let go on. What their own pass writes they need not hear of: one
-// that was reserved, or settled by a report, is being worked on by whoever did it.
+// that was reserved, or settled by a report, is being worked on by whoever did it. What the operator executes is settled by no pass, and
+// what is settled leaves the cache as it was before.
 func (r *actionReconciler) actionsOfEffect(ctx context.Context, o client.Object) []reconcile.Request {
-	if s := o.(*v1alpha1.Effect).Status; s != nil && s.State == v1alpha1.EffectExecuting {
+	if s := o.(*v1alpha1.Effect).Status; s != nil && s.State == v1alpha1.EffectExecuting && s.Nonce == "" {
 		return r.unadmittedFor(ctx, o.GetNamespace(), o.GetName())
 	}
 	return r.list(ctx, o.GetNamespace(), func(*v1alpha1.Action) bool { return true }, client.MatchingFields{byEffectName: o.GetName()})

@@ -173,7 +173,8 @@ func (x *execution) run(ctx context.Context) {
 		return
 	}
 	if !begun {
-		return // somebody else has, or it is over
+		log.V(1).Info("Did not begin to execute: somebody else has, or the record is another one by now")
+		return
 	}
 	settlement := x.execute(ctx)
 	if err := x.settle(context.WithoutCancel(ctx), settlement); err != nil {

@@ -14,6 +14,7 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/executors"
 	httpexec "ctrlrun.dev/operator/executors/http"
+	jobexec "ctrlrun.dev/operator/executors/job"
 	kubeexec "ctrlrun.dev/operator/executors/kubernetes"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/effect"
@@ -88,6 +89,14 @@ func way(o *v1alpha1.Executor) (runner, error) {
 		x, err := kubeexec.New(spec.Kubernetes, o.Namespace)
 		if err != nil {
 			return nil, fmt.Errorf("spec.kubernetes: %w", err)
+		}
+		return func(ctx context.Context, call executors.Call, as *identity) executors.Result {
+			return x.Execute(ctx, call, as.config)
+		}, nil
+	case spec.Job != nil:
+		x, err := jobexec.New(spec.Job, spec.ServiceAccountName)
+		if err != nil {
+			return nil, fmt.Errorf("spec.job: %w", err)
 		}
 		return func(ctx context.Context, call executors.Call, as *identity) executors.Result {
 			return x.Execute(ctx, call, as.config)
