@@ -124,8 +124,8 @@ func (e *Environment) startWorkloads(ctx context.Context, w *Workloads, c certif
 		"--use-service-account-credentials",
 		"--root-ca-file="+root,
 		"--leader-elect=false", "--secure-port=0",
-		// They are for clusters with thousands of nodes.
-		"--kube-api-qps=200", "--kube-api-burst=400", "--node-monitor-period=1s",
+		// The defaults are for clusters with thousands of nodes.
+		"--kube-api-qps=200", "--kube-api-burst=400", "--node-monitor-period=1s", "--pvclaimbinder-sync-period=1s",
 	)
 	if err != nil {
 		return err

@@ -149,7 +149,10 @@ func (s sandbox) start(output io.Writer) (*process, error) {
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{argsOut, statusIn}
 	var complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = output, io.MultiWriter(output, &limited{to: &complaint})
+	// One pipe for both, so that what is printed stays in its order. What was printed where no program was started is
+	// bubblewrap's complaint.
+	both := io.MultiWriter(output, &limited{to: &complaint})
+	cmd.Stdout, cmd.Stderr = both, both
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = cmd.Start()
 	statusIn.Close() // the child has its own descriptor

@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -67,9 +68,11 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	if env == nil || !report.Failed() {
 		return
 	}
-	log, err := env.OperatorLog()
-	Expect(err).NotTo(HaveOccurred())
-	GinkgoWriter.Printf("the end of the operator's log:\n%s\n", log)
+	for _, name := range []string{"ctrlrun-operator", "ctrlrun-node", "kube-controller-manager"} {
+		log, err := os.ReadFile(filepath.Join(env.Dir, name+".log"))
+		Expect(err).NotTo(HaveOccurred())
+		GinkgoWriter.Printf("the end of the log of %s:\n%s\n", name, log[max(0, len(log)-5000):])
+	}
 })
 
 // namespace makes one that pods can be made in.
