@@ -109,7 +109,7 @@ func Start(ctx context.Context, o Options) (_ *Environment, err error) {
 		}
 		e.temporary = true
 	}
-	if err := e.startControlPlane(ctx, o); err != nil {
+	if err := e.startControlPlane(o); err != nil {
 		return nil, err
 	}
 	manifests := o.Manifests
@@ -118,6 +118,12 @@ func Start(ctx context.Context, o Options) (_ *Environment, err error) {
 	}
 	if err := e.Apply(ctx, manifests); err != nil {
 		return nil, fmt.Errorf("installing %s: %w", manifests, err)
+	}
+	if o.Workloads != nil {
+		// After the CRDs: garbage collection and quotas look for new kinds every 30 seconds only.
+		if err := e.startWorkloads(ctx, o.Workloads); err != nil {
+			return nil, err
+		}
 	}
 	if err := e.waitForPolicies(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for the admission policies to be enforced: %w", err)
@@ -130,7 +136,7 @@ func Start(ctx context.Context, o Options) (_ *Environment, err error) {
 	return e, nil
 }
 
-func (e *Environment) startControlPlane(ctx context.Context, o Options) error {
+func (e *Environment) startControlPlane(o Options) error {
 	for _, dir := range []string{"etcd", "apiserver"} {
 		if err := os.MkdirAll(filepath.Join(e.Dir, dir), 0o700); err != nil {
 			return err
@@ -164,9 +170,9 @@ func (e *Environment) startControlPlane(ctx context.Context, o Options) error {
 	apiserver := e.envtest.ControlPlane.APIServer.Configure()
 	// A loopback address is refused as an endpoint of the kubernetes Service, which nobody here uses.
 	apiserver.Set("endpoint-reconciler-type", "none")
-	var c certificates
 	if o.Workloads != nil {
-		if c, err = e.certificates(); err != nil {
+		c, err := e.certificates()
+		if err != nil {
 			return err
 		}
 		c.flags(e.envtest.ControlPlane.APIServer)
@@ -179,10 +185,7 @@ func (e *Environment) startControlPlane(ctx context.Context, o Options) error {
 		return fmt.Errorf("%w; see %s", err, apiserverLog.Name())
 	}
 	e.admin, err = client.NewWithWatch(cfg, client.Options{Scheme: e.Scheme})
-	if err != nil || o.Workloads == nil {
-		return err
-	}
-	return e.startWorkloads(ctx, o.Workloads, c)
+	return err
 }
 
 func (e *Environment) log(name string) (*os.File, error) {

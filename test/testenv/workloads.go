@@ -81,13 +81,17 @@ func (w *Workloads) check(binaries string) error {
 // certificates are for the connection from the apiserver to the node, by which logs are read. Each side knows the other's.
 type certificates struct{ node, nodeKey, apiserver, apiserverKey string }
 
+// certificateFiles are where they are.
+func (e *Environment) certificateFiles() certificates {
+	path := func(name string) string { return filepath.Join(e.Dir, "workloads", name) }
+	return certificates{path("node.crt"), path("node.key"), path("apiserver.crt"), path("apiserver.key")}
+}
+
 func (e *Environment) certificates() (certificates, error) {
-	dir := filepath.Join(e.Dir, "workloads")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(e.Dir, "workloads"), 0o700); err != nil {
 		return certificates{}, err
 	}
-	path := func(name string) string { return filepath.Join(dir, name) }
-	c := certificates{path("node.crt"), path("node.key"), path("apiserver.crt"), path("apiserver.key")}
+	c := e.certificateFiles()
 	for _, files := range [][]string{{c.node, c.nodeKey}, {c.apiserver, c.apiserverKey}} {
 		public, private, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 		if err != nil {
@@ -112,8 +116,8 @@ func (c certificates) flags(apiserver *envtest.APIServer) {
 }
 
 // startWorkloads starts everything; see waitForWorkloads.
-func (e *Environment) startWorkloads(ctx context.Context, w *Workloads, c certificates) error {
-	dir := filepath.Join(e.Dir, "workloads")
+func (e *Environment) startWorkloads(ctx context.Context, w *Workloads) error {
+	dir, c := filepath.Join(e.Dir, "workloads"), e.certificateFiles()
 	root := filepath.Join(dir, "root.crt")
 	if err := os.WriteFile(root, e.AdminConfig().CAData, 0o600); err != nil {
 		return err
@@ -227,4 +231,14 @@ func Binaries() (string, error) {
 		return "", err
 	}
 	return assets.Find(root)
+}
+
+// SuspendControllers stops kube-controller-manager as it stands: what is being deleted stays so. Workloads must be there.
+func (e *Environment) SuspendControllers() (resume func() error, err error) {
+	for _, p := range e.parts {
+		if filepath.Base(p.cmd.Path) == "kube-controller-manager" {
+			return p.Resume, p.Pause()
+		}
+	}
+	return nil, errors.New("this environment has no controllers")
 }

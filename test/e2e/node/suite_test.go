@@ -16,10 +16,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"ctrlrun.dev/operator/controllers"
 	"ctrlrun.dev/operator/test/testenv"
 )
 
@@ -33,7 +35,8 @@ const (
 var (
 	env      *testenv.Environment
 	hostDir  string // below it are the volumes that claims get
-	operator *testenv.OperatorProcess
+	operator *testenv.Operator
+	clock    = &testenv.Clock{} // the operator's
 )
 
 func TestNode(t *testing.T) {
@@ -57,10 +60,12 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	}})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(env.Stop()).To(Succeed()) })
-	operator, err = env.StartOperatorProcess()
+	operator, err = env.StartOperator(func(cfg *rest.Config) (testenv.Runnable, error) {
+		cfg.QPS = -1
+		return controllers.New(cfg, controllers.Options{Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock})
+	})
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(operator.Stop)
-	Expect(operator.WaitReady(ctx)).To(Succeed())
+	DeferCleanup(func() { Expect(operator.Stop()).To(Succeed()) })
 	Expect(env.WaitForAdmission(ctx)).To(Succeed())
 }, NodeTimeout(3*time.Minute))
 
@@ -68,7 +73,7 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	if env == nil || !report.Failed() {
 		return
 	}
-	for _, name := range []string{"ctrlrun-operator", "ctrlrun-node", "kube-controller-manager"} {
+	for _, name := range []string{"ctrlrun-node", "kube-controller-manager"} {
 		log, err := os.ReadFile(filepath.Join(env.Dir, name+".log"))
 		Expect(err).NotTo(HaveOccurred())
 		GinkgoWriter.Printf("the end of the log of %s:\n%s\n", name, log[max(0, len(log)-5000):])
