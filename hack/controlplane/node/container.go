@@ -29,9 +29,9 @@ type container struct {
 }
 
 // runContainer runs a container again and again, as the pod's restartPolicy says, until the pod is stopped.
-func (p *pod) runContainer(c *container, volumes map[string]volume) {
+func (p *pod) runContainer(c *container) {
 	for delay := p.node.backOff; ; {
-		end := p.runOnce(c, volumes)
+		end := p.runOnce(c)
 		if end == nil || p.stopping.Err() != nil || !restarts(p.spec.Spec.RestartPolicy, end.ExitCode) {
 			return
 		}
@@ -56,7 +56,7 @@ func restarts(policy corev1.RestartPolicy, exitCode int32) bool {
 }
 
 // runOnce runs a container once and says how it ended; nothing if the pod was stopped before it started.
-func (p *pod) runOnce(c *container, volumes map[string]volume) *corev1.ContainerStateTerminated {
+func (p *pod) runOnce(c *container) *corev1.ContainerStateTerminated {
 	var (
 		running *process
 		started metav1.Time
@@ -66,7 +66,7 @@ func (p *pod) runOnce(c *container, volumes map[string]volume) *corev1.Container
 		if p.stopping.Err() != nil {
 			return nil
 		}
-		box, file, err := p.sandbox(c, volumes)
+		box, file, err := p.sandbox(c)
 		if err == nil {
 			message = file
 			started = metav1.Now()
@@ -130,7 +130,7 @@ func (p *pod) await(running *process) {
 
 // sandbox is what the next run of a container is confined to, and the file of its termination message. The container's log
 // is a new one.
-func (p *pod) sandbox(c *container, volumes map[string]volume) (sandbox, string, error) {
+func (p *pod) sandbox(c *container) (sandbox, string, error) {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return sandbox{}, "", err
 	}
@@ -139,7 +139,7 @@ func (p *pod) sandbox(c *container, volumes map[string]volume) (sandbox, string,
 	if err != nil {
 		return sandbox{}, "", err
 	}
-	all, err := mounts(c.spec, volumes)
+	all, err := mounts(c.spec, p.volumes.all)
 	if err != nil {
 		return sandbox{}, "", err
 	}
@@ -172,6 +172,7 @@ func (p *pod) sandbox(c *container, volumes map[string]volume) (sandbox, string,
 	return sandbox{
 		argv: arguments(c.image, c.spec, env), env: env, dir: c.spec.WorkingDir, hostname: hostname(p.spec),
 		user: runsAs(&p.spec.Spec, c.spec), network: sharesNetwork(&p.spec.Spec, c.image), files: c.image.files(), mounts: all,
+		memory: uint64(c.spec.Resources.Limits.Memory().Value()), filtered: filters(&p.spec.Spec, c.spec),
 	}, message, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
+	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/kubernetes/pkg/fieldpath"
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 )
@@ -19,14 +20,30 @@ import (
 // defaultPath is the PATH of a container that does not set one.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// reader reads what a pod refers to, as it is now: what was created before the pod is there.
+// reader reads what a pod refers to. Without listers it asks the apiserver: what was created before the pod is there then.
 type reader struct {
-	client    kubernetes.Interface
-	namespace string
+	client     kubernetes.Interface
+	namespace  string
+	configMaps corev1listers.ConfigMapLister
+	secrets    corev1listers.SecretLister
+}
+
+func (r reader) getConfigMap(ctx context.Context, name string) (*corev1.ConfigMap, error) {
+	if r.configMaps != nil {
+		return r.configMaps.ConfigMaps(r.namespace).Get(name)
+	}
+	return r.client.CoreV1().ConfigMaps(r.namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (r reader) getSecret(ctx context.Context, name string) (*corev1.Secret, error) {
+	if r.secrets != nil {
+		return r.secrets.Secrets(r.namespace).Get(name)
+	}
+	return r.client.CoreV1().Secrets(r.namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 func (r reader) configMap(ctx context.Context, name string, optional *bool) (*corev1.ConfigMap, error) {
-	object, err := r.client.CoreV1().ConfigMaps(r.namespace).Get(ctx, name, metav1.GetOptions{})
+	object, err := r.getConfigMap(ctx, name)
 	if apierrors.IsNotFound(err) && optional != nil && *optional {
 		return nil, nil
 	}
@@ -34,7 +51,7 @@ func (r reader) configMap(ctx context.Context, name string, optional *bool) (*co
 }
 
 func (r reader) secret(ctx context.Context, name string, optional *bool) (*corev1.Secret, error) {
-	object, err := r.client.CoreV1().Secrets(r.namespace).Get(ctx, name, metav1.GetOptions{})
+	object, err := r.getSecret(ctx, name)
 	if apierrors.IsNotFound(err) && optional != nil && *optional {
 		return nil, nil
 	}

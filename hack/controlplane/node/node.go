@@ -6,8 +6,8 @@
 // table, which says what runs. Without bubblewrap nothing runs.
 //
 // This is a test node and no container isolation. All containers are run by one user of the machine, whatever they are told
-// they are. Nothing limits their memory or their time, no system call is filtered, and the programs are the machine's. Pods
-// that are not trusted do not belong here.
+// they are. A limit of memory is one of each process, nothing limits their time, the filter of system calls is a short one, and the
+// programs are the machine's. Pods that are not trusted do not belong here.
 //
 // What a pod may have is in a table of fields; a pod that has anything else does not run, and its status says why. Init
 // containers, probes, hooks, limits and volumes that come from elsewhere are among what is refused.
@@ -140,12 +140,18 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	memory, err := os.MkdirTemp("/dev/shm", "ctrlrun-node-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(memory) // the pods have removed theirs
 	n := &node{
-		client: client, images: images, hostDirs: hostDirs, dir: dir, apiserver: server.Host, backOff: o.backOff, pods: map[string]*pod{},
+		client: client, images: images, hostDirs: hostDirs, dir: dir, memory: memory, apiserver: server.Host, backOff: o.backOff,
+		pods: map[string]*pod{},
 	}
 	mux := http.NewServeMux()
 	controllers, err := nodeutil.NewNode(o.name, func(c nodeutil.ProviderConfig) (nodeutil.Provider, vknode.NodeProvider, error) {
-		n.lister = c.Pods
+		n.lister, n.configMaps, n.secrets = c.Pods, c.ConfigMaps, c.Secrets
 		return n, nil, nil
 	}, nodeutil.WithClient(client), func(c *nodeutil.NodeConfig) error {
 		c.NodeSpec = object

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +20,8 @@ const (
 	reasonUnsupported = "Unsupported"
 	// reasonDeadline surfaces when a pod was active for longer than it may be.
 	reasonDeadline = "DeadlineExceeded"
+	// reasonEvicted surfaces when a pod's volume held more than it may.
+	reasonEvicted = "Evicted"
 	// reasonCreating surfaces while what a pod refers to is not there yet.
 	reasonCreating = "ContainerCreating"
 	// reasonConfig surfaces while what a container refers to is not there yet.
@@ -35,6 +36,10 @@ const (
 	// lastBackOff and backOffForgotten are a kubelet's: the longest wait before a restart, and the time of running after
 	// which the wait is short again.
 	lastBackOff, backOffForgotten = 5 * time.Minute, 10 * time.Minute
+	// refreshEvery is how often volumes are looked at.
+	refreshEvery = time.Second
+	// evictionGrace is the time that a pod has whose volumes hold too much.
+	evictionGrace = time.Second
 	// defaultGrace is what the API gives pods that do not say how long they may take to end.
 	defaultGrace = 30 * time.Second
 )
@@ -46,9 +51,10 @@ func (r refusal) Error() string { return string(r) }
 
 // pod is one that this node runs.
 type pod struct {
-	node *node
-	uid  types.UID
-	dir  string
+	node    *node
+	uid     types.UID
+	dir     string
+	volumes *volumes
 
 	// stopping ends when the pod is to end, killing when it has had its time for that, ended when it has.
 	stopping, killing context.Context
@@ -73,6 +79,7 @@ func newPod(n *node, spec *corev1.Pod) *pod {
 		node: n, uid: spec.UID, dir: filepath.Join(n.dir, string(spec.UID)),
 		ended: make(chan struct{}), updated: make(chan struct{}, 1), spec: spec, start: metav1.Now(),
 	}
+	p.volumes = n.volumesOf(spec, filepath.Join(p.dir, "volumes"))
 	p.stopping, p.stopNow = context.WithCancel(context.Background())
 	p.killing, p.killNow = context.WithCancel(context.Background())
 	for _, c := range spec.Spec.Containers {
@@ -94,7 +101,7 @@ func (p *pod) run() {
 	p.mu.Unlock()
 	p.publish()
 	// Logs stay until the pod is gone from the API.
-	if err := os.RemoveAll(p.volumeDir()); err != nil {
+	if err := p.volumes.remove(); err != nil {
 		klog.ErrorS(err, "Cannot remove the volumes of a pod", "pod", klog.KObj(p.spec))
 	}
 }
@@ -115,14 +122,13 @@ func (p *pod) live() error {
 	defer finish()
 	others.Go(func() { p.keepDeadline(finished) })
 
-	volumes, err := p.prepare()
-	if err != nil || volumes == nil {
+	if ready, err := p.prepare(); err != nil || !ready {
 		return err
 	}
-	others.Go(func() { p.keepTokens(finished, volumes) })
+	others.Go(func() { p.keepVolumes(finished) })
 	var containers sync.WaitGroup
 	for _, c := range p.containers {
-		containers.Go(func() { p.runContainer(c, volumes) })
+		containers.Go(func() { p.runContainer(c) })
 	}
 	containers.Wait()
 	return nil
@@ -145,16 +151,16 @@ func (p *pod) refuse(message string) {
 	}
 }
 
-// prepare makes the volumes, as soon as all is there that they come from. It returns none if the pod is stopped before.
-func (p *pod) prepare() (map[string]volume, error) {
+// prepare makes the volumes, as soon as all is there that they come from. They are not ready if the pod is stopped before.
+func (p *pod) prepare() (ready bool, err error) {
 	for delay := firstRetry; ; delay = min(2*delay, lastRetry) {
-		volumes, err := p.node.volumes(p.stopping, p.spec, p.volumeDir())
+		err := p.volumes.prepare(p.stopping)
 		var refused refusal
 		switch {
 		case err == nil:
-			return volumes, nil
+			return true, nil
 		case errors.As(err, &refused):
-			return nil, err
+			return false, err
 		}
 		p.mu.Lock()
 		for _, c := range p.containers {
@@ -163,12 +169,10 @@ func (p *pod) prepare() (map[string]volume, error) {
 		p.mu.Unlock()
 		p.publish()
 		if !pause(p.stopping, delay) {
-			return nil, nil
+			return false, nil
 		}
 	}
 }
-
-func (p *pod) volumeDir() string { return filepath.Join(p.dir, "volumes") }
 
 // keepDeadline ends a pod that is active for too long. The deadline can be set while the pod runs.
 func (p *pod) keepDeadline(finished context.Context) {
@@ -191,19 +195,19 @@ func (p *pod) keepDeadline(finished context.Context) {
 	}
 }
 
-// keepTokens renews the tokens in the pod's volumes.
-func (p *pod) keepTokens(finished context.Context, volumes map[string]volume) {
-	tokens := map[string]volume{}
-	for name, v := range volumes {
-		tokens[name] = v
-	}
-	for {
-		next, err := p.node.renew(finished, p.spec, tokens, time.Now())
-		if err != nil {
-			klog.ErrorS(err, "Cannot renew a token; trying again", "pod", klog.KObj(p.spec))
-			next = time.Now().Add(lastRetry)
+// keepVolumes follows what the volumes come from, and ends a pod whose volumes hold more than they may.
+func (p *pod) keepVolumes(finished context.Context) {
+	for pause(finished, refreshEvery) {
+		if err := p.volumes.refresh(finished, p.latest()); err != nil && finished.Err() == nil {
+			// What was there stays; it is tried again.
+			klog.V(1).InfoS("A volume is not refreshed", "pod", klog.KObj(p.spec), "err", err)
 		}
-		if next.IsZero() || !pause(finished, time.Until(next)) {
+		name, limit, err := p.volumes.exceeded()
+		if err != nil {
+			klog.ErrorS(err, "Cannot tell how much a volume holds", "pod", klog.KObj(p.spec))
+		}
+		if name != "" {
+			p.stop(evictionGrace, reasonEvicted, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q.", name, limit))
 			return
 		}
 	}

@@ -25,14 +25,17 @@ import (
 
 // node runs the pods that virtual-kubelet's controllers give it.
 type node struct {
-	client    kubernetes.Interface
-	lister    corev1listers.PodLister
-	images    Images
-	hostDirs  []string
-	dir       string
-	apiserver string // host and port
-	backOff   time.Duration
-	notify    func(*corev1.Pod)
+	client     kubernetes.Interface
+	lister     corev1listers.PodLister
+	configMaps corev1listers.ConfigMapLister
+	secrets    corev1listers.SecretLister
+	images     Images
+	hostDirs   []string
+	dir        string
+	memory     string // a directory that is kept in memory
+	apiserver  string // host and port
+	backOff    time.Duration
+	notify     func(*corev1.Pod)
 
 	mu   sync.Mutex
 	pods map[string]*pod // by namespace/name

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // bubblewrap is the program that makes sandboxes. There is no other way to run a container here.
@@ -34,6 +36,8 @@ type sandbox struct {
 	network  bool // the machine's
 	files    []string
 	mounts   []mount
+	memory   uint64 // bytes of data that each process may have; 0 for any
+	filtered bool   // by the default profile of system calls
 }
 
 // mount is something of the machine that a sandbox has at another place.
@@ -133,32 +137,55 @@ func (s sandbox) start(output io.Writer) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	extra := []string{"--args", "3", "--json-status-fd", "4"}
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			f.Close() // the child has its own descriptor
+		}
+	}()
 	argsOut, argsIn, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer argsOut.Close() // the child has its own descriptor
 	defer argsIn.Close()
+	files = append(files, argsOut)
 	statusOut, statusIn, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
+	files = append(files, statusIn)
+	if s.filtered {
+		profile, err := seccomp()
+		if err != nil {
+			return nil, errors.Join(err, statusOut.Close())
+		}
+		files, extra = append(files, profile), append(extra, "--seccomp", "5")
+	}
 	// Not on the command line, which everybody on the machine can read: the environment may hold secrets.
-	cmd := exec.Command(bwrap, append([]string{"--args", "3", "--json-status-fd", "4", "--"}, s.argv...)...)
+	cmd := exec.Command(bwrap, slices.Concat(extra, []string{"--"}, s.argv)...)
 	cmd.Env = []string{}
 	cmd.Dir = "/"
-	cmd.ExtraFiles = []*os.File{argsOut, statusIn}
+	cmd.ExtraFiles = files
 	var complaint bytes.Buffer
 	// One pipe for both, so that what is printed stays in its order. What was printed where no program was started is
 	// bubblewrap's complaint.
 	both := io.MultiWriter(output, &limited{to: &complaint})
 	cmd.Stdout, cmd.Stderr = both, both
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = cmd.Start()
-	statusIn.Close() // the child has its own descriptor
-	if err != nil {
-		statusOut.Close()
-		return nil, err
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, statusOut.Close())
+	}
+	// Or its end would not be seen.
+	if err := statusIn.Close(); err != nil {
+		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	// It starts nothing before it has read all of its arguments, which are written below. What it starts has the same limit.
+	if s.memory > 0 {
+		limit := &unix.Rlimit{Cur: s.memory, Max: s.memory}
+		if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_DATA, limit, nil); err != nil {
+			return nil, errors.Join(fmt.Errorf("limiting memory: %w", err), cmd.Process.Kill(), cmd.Wait())
+		}
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	status := json.NewDecoder(statusOut)

@@ -49,9 +49,10 @@ var supported = map[string]rule{
 	"shareProcessNamespace":         only(false),
 	"terminationGracePeriodSeconds": anything,
 
-	"securityContext.runAsGroup":   anything,
-	"securityContext.runAsNonRoot": anything,
-	"securityContext.runAsUser":    anything,
+	"securityContext.runAsGroup":          anything,
+	"securityContext.runAsNonRoot":        anything,
+	"securityContext.runAsUser":           anything,
+	"securityContext.seccompProfile.type": only(string(corev1.SeccompProfileTypeRuntimeDefault), string(corev1.SeccompProfileTypeUnconfined)),
 
 	"containers[].args":                                          anything,
 	"containers[].command":                                       anything,
@@ -68,6 +69,7 @@ var supported = map[string]rule{
 	"containers[].name":                                          anything,
 	"containers[].ports":                                         anything, // they are information
 	"containers[].resizePolicy":                                  anything, // a resize itself ends the pod
+	"containers[].resources.limits.memory":                       anything, // of each process
 	"containers[].resources.requests":                            anything, // the scheduler's
 	"containers[].securityContext.allowPrivilegeEscalation":      only(false),
 	"containers[].securityContext.capabilities.drop":             anything, // none is ever given
@@ -76,6 +78,7 @@ var supported = map[string]rule{
 	"containers[].securityContext.runAsGroup":                    anything,
 	"containers[].securityContext.runAsNonRoot":                  anything,
 	"containers[].securityContext.runAsUser":                     anything,
+	"containers[].securityContext.seccompProfile.type":           only(string(corev1.SeccompProfileTypeRuntimeDefault), string(corev1.SeccompProfileTypeUnconfined)),
 	"containers[].stdin":                                         only(false),
 	"containers[].terminationMessagePath":                        anything,
 	"containers[].terminationMessagePolicy":                      anything,
@@ -94,7 +97,8 @@ var supported = map[string]rule{
 	"volumes[].downwardAPI.items[].path":                         anything,
 	"volumes[].downwardAPI.items[].mode":                         anything,
 	"volumes[].downwardAPI.items[].fieldRef":                     anything,
-	"volumes[].emptyDir.medium":                                  only(string(corev1.StorageMediumDefault)),
+	"volumes[].emptyDir.medium":                                  only(string(corev1.StorageMediumDefault), string(corev1.StorageMediumMemory)),
+	"volumes[].emptyDir.sizeLimit":                               anything,
 	"volumes[].hostPath":                                         anything, // below the node's own directories only
 	"volumes[].persistentVolumeClaim":                            anything, // of such a volume only
 	"volumes[].projected.defaultMode":                            anything,
@@ -142,6 +146,18 @@ func unsupported(spec *corev1.PodSpec, images Images) ([]string, error) {
 	}
 	slices.Sort(refused)
 	return refused, nil
+}
+
+// filters says whether a container asks for the default profile of system calls.
+func filters(spec *corev1.PodSpec, c corev1.Container) bool {
+	var profile *corev1.SeccompProfile
+	if s := spec.SecurityContext; s != nil {
+		profile = s.SeccompProfile
+	}
+	if s := c.SecurityContext; s != nil && s.SeccompProfile != nil {
+		profile = s.SeccompProfile
+	}
+	return profile != nil && profile.Type == corev1.SeccompProfileTypeRuntimeDefault
 }
 
 // walk calls refuse for each field that is not supported. path is that of the table, field the one to tell.

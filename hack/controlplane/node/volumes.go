@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/volume/configmap"
 	"k8s.io/kubernetes/pkg/volume/secret"
@@ -20,39 +24,115 @@ import (
 type volume struct {
 	path     string
 	readOnly bool
-	// expires is when its tokens should be fresh ones; zero without tokens.
-	expires time.Time
+	limit    int64 // bytes it may hold; 0 for any
 }
 
-// volumes makes what a pod's volumes are. ConfigMaps, Secrets and fields are as they are now: unlike a kubelet this node does
-// not follow their changes. Tokens it renews.
-func (n *node) volumes(ctx context.Context, pod *corev1.Pod, dir string) (map[string]volume, error) {
+// token is one in a volume, until it should be a fresh one.
+type token struct {
+	text  string
+	fresh time.Time
+}
+
+// volumes are those of one pod.
+type volumes struct {
+	node *node
+	pod  *corev1.Pod
+	// dir is for what is kept on disk, memory for what is kept in memory.
+	dir, memory string
+	all         map[string]volume
+	tokens      map[string]token // by volume and path
+}
+
+func (n *node) volumesOf(pod *corev1.Pod, dir string) *volumes {
+	return &volumes{node: n, pod: pod, dir: dir, memory: filepath.Join(n.memory, string(pod.UID)), tokens: map[string]token{}}
+}
+
+// prepare makes what the volumes are.
+func (v *volumes) prepare(ctx context.Context) error {
 	all := map[string]volume{}
-	for _, v := range pod.Spec.Volumes {
-		one, err := n.volume(ctx, pod, v, filepath.Join(dir, v.Name))
+	for _, spec := range v.pod.Spec.Volumes {
+		one, err := v.make(ctx, spec)
 		if err != nil {
-			return nil, fmt.Errorf("volume %s: %w", v.Name, err)
+			return fmt.Errorf("volume %s: %w", spec.Name, err)
 		}
-		all[v.Name] = one
+		all[spec.Name] = one
 	}
-	return all, nil
+	v.all = all
+	return nil
 }
 
-func (n *node) volume(ctx context.Context, pod *corev1.Pod, v corev1.Volume, dir string) (volume, error) {
+func (v *volumes) make(ctx context.Context, spec corev1.Volume) (volume, error) {
+	dir := filepath.Join(v.dir, spec.Name)
 	switch {
-	case v.EmptyDir != nil:
-		return volume{path: dir}, os.MkdirAll(dir, 0o777)
-	case v.HostPath != nil:
-		path, err := n.hostPath(v.HostPath)
+	case spec.EmptyDir != nil:
+		if spec.EmptyDir.Medium == corev1.StorageMediumMemory {
+			dir = filepath.Join(v.memory, spec.Name)
+		}
+		one := volume{path: dir}
+		if l := spec.EmptyDir.SizeLimit; l != nil {
+			one.limit = l.Value()
+		}
+		return one, os.MkdirAll(dir, 0o777)
+	case spec.HostPath != nil:
+		path, err := v.node.hostPath(spec.HostPath)
 		return volume{path: path}, err
-	case v.PersistentVolumeClaim != nil:
-		path, err := n.claimed(ctx, pod.Namespace, v.PersistentVolumeClaim.ClaimName)
-		return volume{path: path, readOnly: v.PersistentVolumeClaim.ReadOnly}, err
+	case spec.PersistentVolumeClaim != nil:
+		path, err := v.node.claimed(ctx, v.pod.Namespace, spec.PersistentVolumeClaim.ClaimName)
+		return volume{path: path, readOnly: spec.PersistentVolumeClaim.ReadOnly}, err
 	}
-	sources, mode := projections(v)
-	expires, err := n.project(ctx, pod, sources, mode, dir)
-	return volume{path: dir, readOnly: true, expires: expires}, err
+	return volume{path: dir, readOnly: true}, v.project(ctx, reader{client: v.node.client, namespace: v.pod.Namespace}, spec, dir)
 }
+
+// refresh writes what ConfigMaps, Secrets and fields are now, and tokens that are old.
+func (v *volumes) refresh(ctx context.Context, pod *corev1.Pod) error {
+	v.pod = pod
+	r := reader{client: v.node.client, namespace: pod.Namespace, configMaps: v.node.configMaps, secrets: v.node.secrets}
+	var errs []error
+	for _, spec := range pod.Spec.Volumes {
+		if sources, _ := projections(spec); sources != nil {
+			errs = append(errs, v.project(ctx, r, spec, v.all[spec.Name].path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// exceeded names a volume that holds more than it may, and how much that is; none if all is well.
+func (v *volumes) exceeded() (name string, limit *resource.Quantity, err error) {
+	for _, spec := range v.pod.Spec.Volumes {
+		most := v.all[spec.Name].limit
+		if most == 0 {
+			continue
+		}
+		size, err := sizeOf(v.all[spec.Name].path)
+		if err != nil {
+			return "", nil, err
+		}
+		if size > most {
+			return spec.Name, spec.EmptyDir.SizeLimit, nil
+		}
+	}
+	return "", nil, nil
+}
+
+// sizeOf is what the files below a directory hold. Some may go while it is counted.
+func sizeOf(dir string) (size int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return size, err
+}
+
+// remove removes what was made for them; what is the machine's stays.
+func (v *volumes) remove() error { return errors.Join(os.RemoveAll(v.dir), os.RemoveAll(v.memory)) }
 
 // projections are what the files of a volume come from; ConfigMaps, Secrets and fields are projected alone like together.
 func projections(v corev1.Volume) (sources []corev1.VolumeProjection, mode *int32) {
@@ -73,77 +153,77 @@ func projections(v corev1.Volume) (sources []corev1.VolumeProjection, mode *int3
 	return nil, nil
 }
 
-// project writes the files of a volume, all at once for those who read them.
-func (n *node) project(ctx context.Context, pod *corev1.Pod, sources []corev1.VolumeProjection, mode *int32, dir string) (expires time.Time, err error) {
-	r := reader{client: n.client, namespace: pod.Namespace}
+// project writes the files of a volume, all at once for those who read them, if they are not what they were.
+func (v *volumes) project(ctx context.Context, r reader, spec corev1.Volume, dir string) error {
+	sources, mode := projections(spec)
 	files := map[string]util.FileProjection{}
 	for _, source := range sources {
-		var more map[string]util.FileProjection
-		switch {
-		case source.ConfigMap != nil:
-			object, err := r.configMap(ctx, source.ConfigMap.Name, source.ConfigMap.Optional)
-			if err != nil {
-				return time.Time{}, err
-			}
-			if object == nil {
-				object = &corev1.ConfigMap{}
-			}
-			more, err = configmap.MakePayload(source.ConfigMap.Items, object, mode, nil, isTrue(source.ConfigMap.Optional))
-			if err != nil {
-				return time.Time{}, err
-			}
-		case source.Secret != nil:
-			object, err := r.secret(ctx, source.Secret.Name, source.Secret.Optional)
-			if err != nil {
-				return time.Time{}, err
-			}
-			if object == nil {
-				object = &corev1.Secret{}
-			}
-			more, err = secret.MakePayload(source.Secret.Items, object, mode, nil, isTrue(source.Secret.Optional))
-			if err != nil {
-				return time.Time{}, err
-			}
-		case source.DownwardAPI != nil:
-			more = map[string]util.FileProjection{}
-			for _, item := range source.DownwardAPI.Items {
-				text, err := field(pod, item.FieldRef)
-				if err != nil {
-					return time.Time{}, err
-				}
-				one := util.FileProjection{Data: []byte(text), Mode: *mode}
-				if item.Mode != nil {
-					one.Mode = *item.Mode
-				}
-				more[item.Path] = one
-			}
-		case source.ServiceAccountToken != nil:
-			token, fresh, err := n.token(ctx, pod, source.ServiceAccountToken)
-			if err != nil {
-				return time.Time{}, err
-			}
-			if expires.IsZero() || fresh.Before(expires) {
-				expires = fresh
-			}
-			more = map[string]util.FileProjection{source.ServiceAccountToken.Path: {Data: []byte(token), Mode: 0o600}}
+		more, err := v.files(ctx, r, spec.Name, source, mode)
+		if err != nil {
+			return err
 		}
-		for path, file := range more {
-			files[path] = file
-		}
+		maps.Copy(files, more)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return time.Time{}, err
+		return err
 	}
-	writer, err := util.NewAtomicWriter(dir, "pod "+pod.Namespace+"/"+pod.Name)
+	writer, err := util.NewAtomicWriter(dir, "pod "+v.pod.Namespace+"/"+v.pod.Name)
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
-	return expires, writer.Write(files, nil)
+	return writer.Write(files, nil)
 }
 
-// token asks for a token of the pod's ServiceAccount that ends with the pod, and says when to ask for the next: after four
-// fifths of its time, as a kubelet does.
-func (n *node) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (token string, fresh time.Time, err error) {
+func (v *volumes) files(ctx context.Context, r reader, name string, source corev1.VolumeProjection, mode *int32) (map[string]util.FileProjection, error) {
+	switch {
+	case source.ConfigMap != nil:
+		object, err := r.configMap(ctx, source.ConfigMap.Name, source.ConfigMap.Optional)
+		if err != nil {
+			return nil, err
+		}
+		if object == nil {
+			object = &corev1.ConfigMap{}
+		}
+		return configmap.MakePayload(source.ConfigMap.Items, object, mode, nil, isTrue(source.ConfigMap.Optional))
+	case source.Secret != nil:
+		object, err := r.secret(ctx, source.Secret.Name, source.Secret.Optional)
+		if err != nil {
+			return nil, err
+		}
+		if object == nil {
+			object = &corev1.Secret{}
+		}
+		return secret.MakePayload(source.Secret.Items, object, mode, nil, isTrue(source.Secret.Optional))
+	case source.DownwardAPI != nil:
+		files := map[string]util.FileProjection{}
+		for _, item := range source.DownwardAPI.Items {
+			text, err := field(v.pod, item.FieldRef)
+			if err != nil {
+				return nil, err
+			}
+			one := util.FileProjection{Data: []byte(text), Mode: *mode}
+			if item.Mode != nil {
+				one.Mode = *item.Mode
+			}
+			files[item.Path] = one
+		}
+		return files, nil
+	}
+	path := source.ServiceAccountToken.Path
+	id := name + "/" + path
+	if !time.Now().Before(v.tokens[id].fresh) {
+		t, err := v.node.token(ctx, v.pod, source.ServiceAccountToken)
+		if err != nil {
+			return nil, err
+		}
+		v.tokens[id] = t
+	}
+	return map[string]util.FileProjection{path: {Data: []byte(v.tokens[id].text), Mode: 0o600}}, nil
+}
+
+// token asks for a token of the pod's ServiceAccount that ends with the pod. The next is asked for after four fifths of its time,
+// as a kubelet does.
+func (n *node) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (token, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: p.ExpirationSeconds,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
@@ -152,33 +232,12 @@ func (n *node) token(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAcco
 		request.Spec.Audiences = []string{p.Audience}
 	}
 	asked := time.Now()
-	request, err = n.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
+	request, err := n.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
 	if err != nil {
-		return "", time.Time{}, err
+		return token{}, err
 	}
 	valid := request.Status.ExpirationTimestamp.Sub(asked)
-	return request.Status.Token, asked.Add(valid * 4 / 5), nil
-}
-
-// renew writes the volumes with tokens again, and says when to do so the next time; zero if never.
-func (n *node) renew(ctx context.Context, pod *corev1.Pod, volumes map[string]volume, now time.Time) (next time.Time, err error) {
-	for _, v := range pod.Spec.Volumes {
-		one := volumes[v.Name]
-		if one.expires.IsZero() {
-			continue
-		}
-		if !now.Before(one.expires) {
-			sources, mode := projections(v)
-			if one.expires, err = n.project(ctx, pod, sources, mode, one.path); err != nil {
-				return time.Time{}, fmt.Errorf("volume %s: %w", v.Name, err)
-			}
-			volumes[v.Name] = one
-		}
-		if next.IsZero() || one.expires.Before(next) {
-			next = one.expires
-		}
-	}
-	return next, nil
+	return token{text: request.Status.Token, fresh: asked.Add(valid * 4 / 5)}, nil
 }
 
 // claimed is the directory behind a claim.

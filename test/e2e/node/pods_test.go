@@ -110,6 +110,57 @@ var _ = Describe("a pod", func() {
 		Expect(pod.Status.ContainerStatuses[0].RestartCount).To(BeEquivalentTo(2))
 	}, SpecTimeout(time.Minute))
 
+	It("sees what a ConfigMap, a Secret and a label are changed to", func(ctx context.Context) {
+		pod := script(ns, `until [ "$(cat /data/KEY /data/key /data/label)" = "another map and secret, and label" ]; do sleep 0.1; done`)
+		pod.Labels = map[string]string{"word": "one"}
+		with(pod, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "config"}}},
+			{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "secret"}}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+				{Path: "label", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['word']"}},
+			}}},
+		}}})
+		create(ctx, pod)
+		Eventually(ctx, func(g Gomega) { g.Expect(get(ctx, pod)(g).Status.Phase).To(Equal(corev1.PodRunning)) }).Should(Succeed())
+		change := func(o client.Object, patch string) {
+			GinkgoHelper()
+			Expect(env.Admin().Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
+		}
+		meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+		change(&corev1.ConfigMap{ObjectMeta: meta("config")}, `{"data":{"KEY":"another map "}}`)
+		change(&corev1.Secret{ObjectMeta: meta("secret")}, `{"stringData":{"key":"and secret, and "}}`)
+		change(&corev1.Pod{ObjectMeta: meta(pod.Name)}, `{"metadata":{"labels":{"word":"label"}}}`)
+		Expect(exit(ended(ctx, pod)).ExitCode).To(BeZero())
+	}, SpecTimeout(time.Minute))
+
+	It("is evicted when an emptyDir holds more than it may", func(ctx context.Context) {
+		limit := resource.MustParse("1Mi")
+		pod := with(script(ns, `stat -f -c %T /data; head -c 2M /dev/zero > /data/file; exec sleep 1000`), corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &limit}})
+		create(ctx, pod)
+		Expect(ended(ctx, pod).Status).To(And(HaveField("Phase", corev1.PodFailed), HaveField("Reason", "Evicted"),
+			HaveField("Message", `Usage of EmptyDir volume "data" exceeds the limit "1Mi".`)))
+		Expect(logs(ctx, pod)).To(Equal("tmpfs\n"))
+	}, SpecTimeout(time.Minute))
+
+	It("has no more memory than it may, and no system call that changes the machine, if it says so", func(ctx context.Context) {
+		patch := `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`
+		Expect(env.Admin().Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
+		text := `grep ^Seccomp: /proc/self/status; unshare --user true 2>/dev/null || echo refused; head -c 100M /dev/zero | tail -c 100M | wc -c`
+		pod := script(ns, text)
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}
+		c := &pod.Spec.Containers[0]
+		c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("32Mi")}
+		c.SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+		Expect(strings.Fields(printed(ctx, pod))).To(ConsistOf("Seccomp:", "2", "refused", "tail:", "memory", "exhausted", "0"))
+
+		patch = `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":null}}}`
+		Expect(env.Admin().Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
+		Expect(printed(ctx, script(ns, text))).To(And(HavePrefix("Seccomp:\t0\n"), HaveSuffix("104857600")))
+	}, SpecTimeout(time.Minute))
+
 	It("keeps what it writes to a claim for the next pod", func(ctx context.Context) {
 		dir := filepath.Join(hostDir, ns)
 		Expect(os.Mkdir(dir, 0o755)).To(Succeed())
@@ -325,9 +376,9 @@ var _ = Describe("a pod", func() {
 		Entry("a hook", func(s *corev1.PodSpec) {
 			s.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
 		}, "containers[0].lifecycle"),
-		Entry("a limit", func(s *corev1.PodSpec) {
-			s.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Mi")}
-		}, "containers[0].resources.limits"),
+		Entry("a limit of time", func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		}, "containers[0].resources.limits.cpu"),
 		Entry("a privilege", func(s *corev1.PodSpec) {
 			s.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 		}, "containers[0].securityContext.privileged"),
@@ -340,9 +391,9 @@ var _ = Describe("a pod", func() {
 		Entry("a group of files", func(s *corev1.PodSpec) {
 			s.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(1))}
 		}, "securityContext.fsGroup"),
-		Entry("memory as a volume", func(s *corev1.PodSpec) {
-			s.Volumes[0].EmptyDir.Medium = corev1.StorageMediumMemory
-		}, "volumes[0].emptyDir.medium"),
+		Entry("a profile of system calls that is somewhere", func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("mine.json")}}
+		}, "securityContext.seccompProfile"),
 		Entry("a volume from elsewhere", func(s *corev1.PodSpec) {
 			s.Volumes[0].VolumeSource = corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "example.com", Path: "/"}}
 		}, "volumes[0].nfs"),

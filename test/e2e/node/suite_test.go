@@ -157,6 +157,7 @@ func printed(ctx context.Context, pod *corev1.Pod) string {
 	GinkgoHelper()
 	create(ctx, pod)
 	ended(ctx, pod)
+	Expect(pod.Status.Reason).To(BeEmpty(), pod.Status.Message)
 	text := logs(ctx, pod)
 	Expect(exit(pod).ExitCode).To(BeZero(), text)
 	return strings.TrimSpace(text)
