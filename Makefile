@@ -35,7 +35,7 @@ demo: build ## Run the five stories on a real Kubernetes API and check every cou
 	@$(ASSETS); $(GO) run ./test/demo
 
 .PHONY: up
-up: build ## Start a control plane with the operator on loopback and leave it running; ARGS: flags of the operator
+up: build ## Start a control plane with the operator on loopback and leave it running; ARGS: flags of the operator, or --node=FILE for pods
 	@$(ASSETS); bin/ctrlrun-local up $(ARGS)
 
 .PHONY: down

@@ -22,6 +22,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/test/testenv"
+	"ctrlrun.dev/operator/test/testenv/assets"
 )
 
 const (
@@ -55,7 +56,20 @@ func serve(ctx context.Context, p place) (err error) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, restart)
 	defer signal.Stop(again)
-	env, err := testenv.Start(ctx, testenv.Options{Dir: p.run})
+	options, programs := testenv.Options{Dir: p.run}, []string{"etcd", "kube-apiserver"}
+	table, err := said(p.node())
+	if err != nil {
+		return err
+	}
+	if len(table) > 0 {
+		images, err := readTable(table[0])
+		if err != nil {
+			return err
+		}
+		options.Workloads = &testenv.Workloads{Images: images}
+		programs = append(programs, assets.Workloads()...)
+	}
+	env, err := testenv.Start(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -64,7 +78,7 @@ func serve(ctx context.Context, p place) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"etcd", "kube-apiserver"} {
+	for _, name := range programs {
 		pid, ok := started[name]
 		if !ok {
 			return fmt.Errorf("%s is not among the processes started here: %v", name, started)

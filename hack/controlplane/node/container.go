@@ -32,7 +32,7 @@ type container struct {
 func (p *pod) runContainer(c *container) {
 	for delay := p.node.backOff; ; {
 		end := p.runOnce(c)
-		if end == nil || p.stopping.Err() != nil || !restarts(p.spec.Spec.RestartPolicy, end.ExitCode) {
+		if end == nil || p.stopping.Err() != nil || !restarts(p.made.Spec.RestartPolicy, end.ExitCode) {
 			return
 		}
 		if end.FinishedAt.Sub(end.StartedAt.Time) > backOffForgotten {
@@ -96,7 +96,7 @@ func (p *pod) runOnce(c *container) *corev1.ContainerStateTerminated {
 		end.Reason = "Error"
 	}
 	if err := c.log.close(); err != nil {
-		klog.ErrorS(err, "The log of a container is not whole", "pod", klog.KObj(p.spec), "container", c.spec.Name)
+		klog.ErrorS(err, "The log of a container is not whole", "pod", klog.KObj(p.made), "container", c.spec.Name)
 	}
 	if end.Message == "" {
 		end.Message = terminationMessage(c, message, end.ExitCode)
@@ -116,7 +116,7 @@ func (p *pod) await(running *process) {
 	case <-p.stopping.Done():
 	}
 	if err := running.terminate(); err != nil {
-		klog.ErrorS(err, "Cannot ask a container to end", "pod", klog.KObj(p.spec))
+		klog.ErrorS(err, "Cannot ask a container to end", "pod", klog.KObj(p.made))
 	}
 	select {
 	case <-running.done:
@@ -124,7 +124,7 @@ func (p *pod) await(running *process) {
 	case <-p.killing.Done():
 	}
 	if err := running.kill(); err != nil {
-		klog.ErrorS(err, "Killing a container", "pod", klog.KObj(p.spec))
+		klog.ErrorS(err, "Killing a container", "pod", klog.KObj(p.made))
 	}
 }
 
@@ -134,7 +134,7 @@ func (p *pod) sandbox(c *container) (sandbox, string, error) {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return sandbox{}, "", err
 	}
-	r := reader{client: p.node.client, namespace: p.spec.Namespace}
+	r := reader{client: p.node.client, namespace: p.made.Namespace}
 	env, err := r.environment(p.stopping, p.latest(), c.spec, p.node.apiserver)
 	if err != nil {
 		return sandbox{}, "", err
@@ -170,9 +170,9 @@ func (p *pod) sandbox(c *container) (sandbox, string, error) {
 	}
 	c.log = log
 	return sandbox{
-		argv: arguments(c.image, c.spec, env), env: env, dir: c.spec.WorkingDir, hostname: hostname(p.spec),
-		user: runsAs(&p.spec.Spec, c.spec), network: sharesNetwork(&p.spec.Spec, c.image), files: c.image.files(), mounts: all,
-		memory: uint64(c.spec.Resources.Limits.Memory().Value()), filtered: filters(&p.spec.Spec, c.spec),
+		argv: arguments(c.image, c.spec, env), env: env, dir: c.spec.WorkingDir, hostname: hostname(p.made),
+		user: runsAs(&p.made.Spec, c.spec), network: sharesNetwork(&p.made.Spec, c.image), files: c.image.files(), mounts: all,
+		memory: uint64(c.spec.Resources.Limits.Memory().Value()), filtered: filters(&p.made.Spec, c.spec),
 	}, message, nil
 }
 

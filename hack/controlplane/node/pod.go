@@ -55,6 +55,7 @@ type pod struct {
 	uid     types.UID
 	dir     string
 	volumes *volumes
+	made    *corev1.Pod // as it was made: what cannot be changed is read here
 
 	// stopping ends when the pod is to end, killing when it has had its time for that, ended when it has.
 	stopping, killing context.Context
@@ -77,7 +78,7 @@ type pod struct {
 func newPod(n *node, spec *corev1.Pod) *pod {
 	p := &pod{
 		node: n, uid: spec.UID, dir: filepath.Join(n.dir, string(spec.UID)),
-		ended: make(chan struct{}), updated: make(chan struct{}, 1), spec: spec, start: metav1.Now(),
+		ended: make(chan struct{}), updated: make(chan struct{}, 1), made: spec, spec: spec, start: metav1.Now(),
 	}
 	p.volumes = n.volumesOf(spec, filepath.Join(p.dir, "volumes"))
 	p.stopping, p.stopNow = context.WithCancel(context.Background())
@@ -102,13 +103,13 @@ func (p *pod) run() {
 	p.publish()
 	// Logs stay until the pod is gone from the API.
 	if err := p.volumes.remove(); err != nil {
-		klog.ErrorS(err, "Cannot remove the volumes of a pod", "pod", klog.KObj(p.spec))
+		klog.ErrorS(err, "Cannot remove the volumes of a pod", "pod", klog.KObj(p.made))
 	}
 }
 
 // live returns when no container runs or will. An error says why none ever could.
 func (p *pod) live() error {
-	refused, err := unsupported(&p.spec.Spec, p.node.images)
+	refused, err := unsupported(&p.made.Spec, p.node.images)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (p *pod) refuse(message string) {
 	}
 	p.mu.Unlock()
 	p.publish()
-	if p.spec.Spec.RestartPolicy == corev1.RestartPolicyAlways {
+	if p.made.Spec.RestartPolicy == corev1.RestartPolicyAlways {
 		<-p.stopping.Done()
 	}
 }
@@ -200,11 +201,11 @@ func (p *pod) keepVolumes(finished context.Context) {
 	for pause(finished, refreshEvery) {
 		if err := p.volumes.refresh(finished, p.latest()); err != nil && finished.Err() == nil {
 			// What was there stays; it is tried again.
-			klog.V(1).InfoS("A volume is not refreshed", "pod", klog.KObj(p.spec), "err", err)
+			klog.V(1).InfoS("A volume is not refreshed", "pod", klog.KObj(p.made), "err", err)
 		}
 		name, limit, err := p.volumes.exceeded()
 		if err != nil {
-			klog.ErrorS(err, "Cannot tell how much a volume holds", "pod", klog.KObj(p.spec))
+			klog.ErrorS(err, "Cannot tell how much a volume holds", "pod", klog.KObj(p.made))
 		}
 		if name != "" {
 			p.stop(evictionGrace, reasonEvicted, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q.", name, limit))
@@ -214,7 +215,7 @@ func (p *pod) keepVolumes(finished context.Context) {
 }
 
 func (p *pod) grace() time.Duration {
-	if s := p.spec.Spec.TerminationGracePeriodSeconds; s != nil {
+	if s := p.made.Spec.TerminationGracePeriodSeconds; s != nil {
 		return time.Duration(*s) * time.Second
 	}
 	return defaultGrace

@@ -11,7 +11,7 @@ import (
 func (p *pod) publish() {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
-	current, err := p.node.lister.Pods(p.spec.Namespace).Get(p.spec.Name)
+	current, err := p.node.lister.Pods(p.made.Namespace).Get(p.made.Name)
 	if err != nil || current.UID != p.uid {
 		return // it is gone, and so is the need to tell
 	}
@@ -100,7 +100,7 @@ func (p *pod) phase() corev1.PodPhase {
 		return corev1.PodFailed
 	case p.over:
 		return corev1.PodSucceeded
-	case never > 0 && p.reason == reasonUnsupported && p.spec.Spec.RestartPolicy != corev1.RestartPolicyAlways:
+	case never > 0 && p.reason == reasonUnsupported && p.made.Spec.RestartPolicy != corev1.RestartPolicyAlways:
 		return corev1.PodFailed
 	case never > 0:
 		return corev1.PodPending

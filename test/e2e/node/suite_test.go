@@ -95,8 +95,8 @@ func script(ns, text string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "pod-"},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever,
-			Containers:    []corev1.Container{{Name: "main", Image: shell, Command: []string{"sh", "-c", text}}},
+			RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(1)),
+			Containers: []corev1.Container{{Name: "main", Image: shell, Command: []string{"sh", "-c", text}}},
 		},
 	}
 }
