@@ -22,7 +22,6 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/test/testenv"
-	"ctrlrun.dev/operator/test/testenv/assets"
 )
 
 const (
@@ -56,7 +55,7 @@ func serve(ctx context.Context, p place) (err error) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, restart)
 	defer signal.Stop(again)
-	options, programs := testenv.Options{Dir: p.run}, []string{"etcd", "kube-apiserver"}
+	options := testenv.Options{Dir: p.run}
 	table, err := said(p.node())
 	if err != nil {
 		return err
@@ -67,7 +66,6 @@ func serve(ctx context.Context, p place) (err error) {
 			return err
 		}
 		options.Workloads = &testenv.Workloads{Images: images}
-		programs = append(programs, assets.Workloads()...)
 	}
 	env, err := testenv.Start(ctx, options)
 	if err != nil {
@@ -78,11 +76,16 @@ func serve(ctx context.Context, p place) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, name := range programs {
+	for _, name := range []string{"etcd", "kube-apiserver"} {
 		pid, ok := started[name]
 		if !ok {
 			return fmt.Errorf("%s is not among the processes started here: %v", name, started)
 		}
+		if err := p.record(name, pid); err != nil {
+			return err
+		}
+	}
+	for name, pid := range env.WorkloadProcesses() {
 		if err := p.record(name, pid); err != nil {
 			return err
 		}

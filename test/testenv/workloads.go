@@ -233,6 +233,15 @@ func Binaries() (string, error) {
 	return assets.Find(root)
 }
 
+// WorkloadProcesses are the ids of the processes that Workloads need, by the names of their programs.
+func (e *Environment) WorkloadProcesses() map[string]int {
+	all := map[string]int{}
+	for _, p := range e.parts {
+		all[filepath.Base(p.cmd.Path)] = p.PID()
+	}
+	return all
+}
+
 // SuspendControllers stops kube-controller-manager as it stands: what is being deleted stays so. Workloads must be there.
 func (e *Environment) SuspendControllers() (resume func() error, err error) {
 	for _, p := range e.parts {
