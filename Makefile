@@ -1,7 +1,8 @@
 # Targets of this repository; `make help` lists them.
 #
-# What is needed: Go, make, a C compiler for the race detector, and a Go module proxy. Every other tool, a Kubernetes control
-# plane included, is built from Go modules; tools run by `go tool` with the versions of hack/tools/go.mod.
+# What is needed: Go, make, a C compiler for the race detector, and a Go module proxy; for `make test` also Debian's package
+# bubblewrap, in whose sandboxes pods run (docs/testing.md). Every other tool, a Kubernetes control plane included, is built from
+# Go modules; tools run by `go tool` with the versions of hack/tools/go.mod.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,7 +21,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 
 TOOL     := $(GO) tool -modfile=hack/tools/go.mod
 LDFLAGS  := -s -w -X main.version=$(VERSION)
-# Where etcd, kube-apiserver and kubectl are. A shell expression: nothing is built until a recipe needs it.
+# Where etcd, kube-apiserver, kubectl and what lets pods run are. A shell expression: nothing is built until a recipe needs it.
 # (In two commands: export alone would hide a failure.)
 ASSETS   := KUBEBUILDER_ASSETS="$$($(GO) run ./hack/assets)"; export KUBEBUILDER_ASSETS
 
@@ -34,7 +35,7 @@ demo: build ## Run the five stories on a real Kubernetes API and check every cou
 	@$(ASSETS); $(GO) run ./test/demo
 
 .PHONY: up
-up: build ## Start a control plane with the operator on loopback and leave it running; ARGS: flags of the operator
+up: build ## Start a control plane with the operator on loopback and leave it running; ARGS: flags of the operator, or --node=FILE for pods
 	@$(ASSETS); bin/ctrlrun-local up $(ARGS)
 
 .PHONY: down
@@ -45,7 +46,7 @@ down: ## Stop what `make up` started, and nothing else
 ##@ Tests
 
 .PHONY: test
-test: test-unit test-rules test-gitops test-integration ## Run every test, with the race detector
+test: bubblewrap test-unit test-rules test-gitops test-node test-integration ## Run every test, with the race detector
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
@@ -63,9 +64,19 @@ test-rules: ## Evaluate the alerts and the dashboard's queries with Prometheus' 
 test-gitops: ## Judge recorded objects as Flux and Argo CD do
 	cd hack/gitops && CGO_ENABLED=0 $(GO) test -count=1 ./...
 
+# Said before anything else is done, and not after an hour. Nothing is skipped without it.
+.PHONY: bubblewrap
+bubblewrap:
+	@command -v bwrap >/dev/null || { echo "pods run in sandboxes of bubblewrap, which is not there: apt-get install bubblewrap" >&2; exit 1; }
+
+# A module of its own. With these flags it is the packages of the control plane's build that are used.
+.PHONY: test-node
+test-node: bubblewrap ## Run the tests of the node for tests that need no control plane
+	cd hack/controlplane && CGO_ENABLED=0 $(GO) test -trimpath ./node/...
+
 # One package at a time: each starts a control plane of its own. -v shows what a passing suite ran.
 .PHONY: test-integration
-test-integration: build ## Run the tests on a real kube-apiserver and etcd
+test-integration: bubblewrap build ## Run the tests on a real kube-apiserver and etcd
 	@$(ASSETS); set -x; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 10m ./test/testenv ./test/soak; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 20m -v ./test/chaos/...; \
@@ -118,7 +129,7 @@ lint: ## Run staticcheck
 	$(TOOL) staticcheck ./...
 
 .PHONY: control-plane
-control-plane: ## Build etcd, kube-apiserver and kubectl from Go modules, once, and print where they are
+control-plane: ## Build etcd, kube-apiserver, kubectl and a node for tests from Go modules, once, and print where they are
 	@$(GO) run ./hack/assets
 
 ##@ A cluster of your own

@@ -1,4 +1,5 @@
-// Command controlplane is etcd, kube-apiserver and kubectl in one binary, built from their Go modules.
+// Command controlplane is etcd, kube-apiserver and kubectl in one binary, built from their Go modules; and, for tests that
+// need workloads to run, kube-controller-manager, kube-scheduler and a node for tests.
 //
 // The name it is called by decides which one it is, as with busybox: a link named "etcd" is etcd. Called by another
 // name, the first argument decides. It exists so that the tests and the demo of this repository run against a real
@@ -9,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
@@ -17,12 +20,18 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"ctrlrun.dev/operator/hack/controlplane/node"
 )
+
+var names = []string{"etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "ctrlrun-node"}
 
 func main() {
 	name, args := filepath.Base(os.Args[0]), os.Args
-	if !known(name) && len(os.Args) > 1 {
+	if !slices.Contains(names, name) && len(os.Args) > 1 {
 		name, args = os.Args[1], os.Args[1:]
 	}
 	os.Args = args
@@ -30,17 +39,19 @@ func main() {
 	case "etcd":
 		etcdmain.Main(args)
 	case "kube-apiserver":
-		os.Exit(cli.Run(app.NewAPIServerCommand()))
+		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
+	case "kube-controller-manager":
+		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
+	case "kube-scheduler":
+		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
+	case "ctrlrun-node":
+		os.Exit(node.Main(args[1:]))
 	case "kubectl":
 		if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 			util.CheckErr(err)
 		}
 	default:
-		fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kubectl [arguments], or a link with one of these names")
+		fmt.Fprintln(os.Stderr, "usage: controlplane "+strings.Join(names, "|")+" [arguments], or a link with one of these names")
 		os.Exit(2)
 	}
-}
-
-func known(name string) bool {
-	return name == "etcd" || name == "kube-apiserver" || name == "kubectl"
 }

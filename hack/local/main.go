@@ -1,6 +1,6 @@
 // Command local keeps a Kubernetes API with ctrlrun on it running on loopback, for trying the product with one's own
 // kubectl: `local up` starts it in the background and prints what to try, `local down` stops exactly what was started. Flags
-// behind `up` are the operator's.
+// behind `up` are the operator's, but for --node=FILE: with a table of images, pods run too.
 //
 // In the background runs this same program as `local serve`. It is the parent of etcd, kube-apiserver and the operator,
 // and stops them when it is asked to. What it started is also written down, with start times, so that `down` finds the
@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string) error {
 	case len(args) == 1 && args[0] == "serve":
 		return serve(ctx, p)
 	}
-	return errors.New("usage: local up [OPERATOR-FLAG...], or local down")
+	return errors.New("usage: local up [--node=FILE] [OPERATOR-FLAG...], or local down")
 }
 
 // place is where everything that `up` makes is kept.
@@ -73,6 +73,9 @@ func (p place) ready() string { return filepath.Join(p.run, "ready") }
 
 // flags is the file with the flags of the operator, one a line.
 func (p place) flags() string { return filepath.Join(p.run, "flags") }
+
+// node is the file with the path of the table of images, if there is a node for pods.
+func (p place) node() string { return filepath.Join(p.run, "node") }
 
 // restarted is the file that says how starting the operator again ended: why it failed, or nothing.
 func (p place) restarted() string { return filepath.Join(p.run, "restarted") }

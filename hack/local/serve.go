@@ -55,7 +55,19 @@ func serve(ctx context.Context, p place) (err error) {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, restart)
 	defer signal.Stop(again)
-	env, err := testenv.Start(ctx, testenv.Options{Dir: p.run})
+	options := testenv.Options{Dir: p.run}
+	table, err := said(p.node())
+	if err != nil {
+		return err
+	}
+	if len(table) > 0 {
+		images, err := readTable(table[0])
+		if err != nil {
+			return err
+		}
+		options.Workloads = &testenv.Workloads{Images: images}
+	}
+	env, err := testenv.Start(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -69,6 +81,11 @@ func serve(ctx context.Context, p place) (err error) {
 		if !ok {
 			return fmt.Errorf("%s is not among the processes started here: %v", name, started)
 		}
+		if err := p.record(name, pid); err != nil {
+			return err
+		}
+	}
+	for name, pid := range env.WorkloadProcesses() {
 		if err := p.record(name, pid); err != nil {
 			return err
 		}

@@ -13,6 +13,10 @@ import (
 	"syscall"
 	"text/template"
 	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"ctrlrun.dev/operator/test/testenv"
 )
 
 const (
@@ -23,6 +27,10 @@ const (
 )
 
 func up(ctx context.Context, p place, flags []string) error {
+	table, flags, err := takeNode(flags)
+	if err != nil {
+		return err
+	}
 	if err := checkFlags(flags); err != nil {
 		return err
 	}
@@ -32,6 +40,13 @@ func up(ctx context.Context, p place, flags []string) error {
 	}
 	if len(running) > 0 && running[0].Name == supervisor {
 		if _, err := os.Stat(p.ready()); err == nil {
+			before, err := said(p.node())
+			if err != nil {
+				return err
+			}
+			if table != "" && !slices.Equal(before, []string{table}) {
+				return errors.New("it is running already, without such a node: `make down` first")
+			}
 			return p.upAlready(ctx, running, flags)
 		}
 	}
@@ -47,6 +62,11 @@ func up(ctx context.Context, p place, flags []string) error {
 	}
 	if err := say(p.flags(), flags...); err != nil {
 		return err
+	}
+	if table != "" {
+		if err := say(p.node(), table); err != nil {
+			return err
+		}
 	}
 	log, err := os.Create(p.log())
 	if err != nil {
@@ -76,6 +96,41 @@ func up(ctx context.Context, p place, flags []string) error {
 		return errors.Join(err, listErr, stopAll(running))
 	}
 	return p.explain()
+}
+
+// takeNode takes the one flag that is not the operator's: --node=FILE, with the table of images that pods may have. The table's
+// path is absolute, as the supervisor may be started from elsewhere.
+func takeNode(flags []string) (table string, rest []string, err error) {
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		if name != "--node" {
+			rest = append(rest, flag)
+			continue
+		}
+		if value == "" || table != "" {
+			return "", nil, errors.New("--node=FILE starts a node for pods; the file says what runs for an image, see docs/testing.md")
+		}
+		if table, err = filepath.Abs(value); err != nil {
+			return "", nil, err
+		}
+		if _, err := readTable(table); err != nil {
+			return "", nil, err
+		}
+	}
+	return table, rest, nil
+}
+
+// readTable reads a table of images.
+func readTable(file string) (map[string]testenv.Image, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	images := map[string]testenv.Image{}
+	if err := yaml.UnmarshalStrict(text, &images); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return images, nil
 }
 
 // chosen are the flags of the operator that are not free here.

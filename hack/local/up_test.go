@@ -22,6 +22,25 @@ func TestFlagsThatAreChosenHereAreRefused(t *testing.T) {
 	}
 }
 
+func TestTheNodeIsNotTheOperatorsFlag(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
+	for file, text := range map[string]string{good: "shell: {}\nagent: {entrypoint: [agent], hostNetwork: true}\n", bad: "agent: {entrypont: [agent]}\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table, rest, err := takeNode([]string{"--v=2", "--node=" + good, "--node-name=x"})
+	if err != nil || table != good || !slices.Equal(rest, []string{"--v=2", "--node-name=x"}) {
+		t.Errorf("got %q, %q, %v", table, rest, err)
+	}
+	for _, flags := range [][]string{{"--node"}, {"--node="}, {"--node=" + bad}, {"--node=" + good + "x"}, {"--node=" + good, "--node=" + good}} {
+		if table, _, err := takeNode(flags); err == nil {
+			t.Errorf("%q: got %q", flags, table)
+		}
+	}
+}
+
 func TestWhatIsSaidIsRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "said")
 	if lines, err := said(file); err != nil || lines != nil {

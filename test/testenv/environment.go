@@ -4,7 +4,7 @@
 // It serves the integration tests, the demo and `make up` alike, so it needs no *testing.T. There is no fake client and no
 // mocked apiserver: create-conflicts, resourceVersions, RBAC and admission policies are what the product's promises rest
 // on, and they exist nowhere else. What is missing compared with a cluster are the controllers around it: nothing
-// garbage-collects, no namespace finishes terminating, no Deployment gets pods.
+// garbage-collects, no namespace finishes terminating, no Deployment gets pods, unless Options.Workloads says so.
 package testenv
 
 import (
@@ -39,6 +39,8 @@ type Options struct {
 	Dir string
 	// APIServerFlags are added to the kube-apiserver's, without dashes.
 	APIServerFlags map[string]string
+	// Workloads, if set, lets pods run.
+	Workloads *Workloads
 }
 
 // Environment is a running control plane.
@@ -60,6 +62,7 @@ type Environment struct {
 	mu        sync.Mutex
 	users     map[string]*account
 	processes []*Process
+	parts     []*Process // those of the processes that Workloads need
 	operators []*Operator
 }
 
@@ -85,6 +88,11 @@ func Start(ctx context.Context, o Options) (_ *Environment, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Workloads != nil {
+		if err := o.Workloads.check(binaries); err != nil {
+			return nil, err
+		}
+	}
 	scheme, err := Scheme()
 	if err != nil {
 		return nil, err
@@ -101,7 +109,7 @@ func Start(ctx context.Context, o Options) (_ *Environment, err error) {
 		}
 		e.temporary = true
 	}
-	if err := e.startControlPlane(o.APIServerFlags); err != nil {
+	if err := e.startControlPlane(o); err != nil {
 		return nil, err
 	}
 	manifests := o.Manifests
@@ -111,13 +119,24 @@ func Start(ctx context.Context, o Options) (_ *Environment, err error) {
 	if err := e.Apply(ctx, manifests); err != nil {
 		return nil, fmt.Errorf("installing %s: %w", manifests, err)
 	}
+	if o.Workloads != nil {
+		// After the CRDs: garbage collection and quotas look for new kinds every 30 seconds only.
+		if err := e.startWorkloads(ctx, o.Workloads); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.waitForPolicies(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for the admission policies to be enforced: %w", err)
+	}
+	if o.Workloads != nil {
+		if err := e.waitForWorkloads(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return e, nil
 }
 
-func (e *Environment) startControlPlane(flags map[string]string) error {
+func (e *Environment) startControlPlane(o Options) error {
 	for _, dir := range []string{"etcd", "apiserver"} {
 		if err := os.MkdirAll(filepath.Join(e.Dir, dir), 0o700); err != nil {
 			return err
@@ -151,7 +170,14 @@ func (e *Environment) startControlPlane(flags map[string]string) error {
 	apiserver := e.envtest.ControlPlane.APIServer.Configure()
 	// A loopback address is refused as an endpoint of the kubernetes Service, which nobody here uses.
 	apiserver.Set("endpoint-reconciler-type", "none")
-	for name, value := range flags {
+	if o.Workloads != nil {
+		c, err := e.certificates()
+		if err != nil {
+			return err
+		}
+		c.flags(e.envtest.ControlPlane.APIServer)
+	}
+	for name, value := range o.APIServerFlags {
 		apiserver.Set(name, value)
 	}
 	cfg, err := e.envtest.Start()

@@ -1,5 +1,5 @@
-// Package assets finds the binaries of a Kubernetes control plane (etcd, kube-apiserver, kubectl), and builds them
-// from Go modules where nobody has done so yet.
+// Package assets finds the binaries of a Kubernetes control plane (etcd, kube-apiserver, kubectl, and what lets pods run), and
+// builds them from Go modules where nobody has done so yet.
 //
 // The build takes about ten minutes on two cores and depends only on the sources in hack/controlplane, so its result
 // is kept outside the checkout, under a name that holds the versions and a hash of those sources: every checkout, every
@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,7 +40,14 @@ const binary = "controlplane"
 // heartbeat is how often a running build says that it is still running.
 const heartbeat = 10 * time.Second
 
+// names are what every directory of binaries must hold, as setup-envtest makes them.
 var names = []string{"etcd", "kube-apiserver", "kubectl"}
+
+// workloads are what is built beside them.
+var workloads = []string{"kube-controller-manager", "kube-scheduler", "ctrlrun-node"}
+
+// Workloads are the binaries that only those need who let pods run. A directory named by Env may be without them.
+func Workloads() []string { return slices.Clone(workloads) }
 
 // ErrMissing says that no control plane has been built for the present sources.
 var ErrMissing = errors.New("the control plane has not been built")
@@ -116,7 +124,11 @@ func newBuild(root string) (build, error) {
 	// ten minutes for every patch release are not.
 	sum := sha256.New()
 	var mod []byte
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
+	sources, err := b.sources()
+	if err != nil {
+		return build{}, fmt.Errorf("reading the sources of the control plane: %w", err)
+	}
+	for _, name := range sources {
 		data, err := os.ReadFile(filepath.Join(b.source, name))
 		if err != nil {
 			return build{}, fmt.Errorf("reading the sources of the control plane: %w", err)
@@ -144,6 +156,20 @@ func newBuild(root string) (build, error) {
 	return b, nil
 }
 
+// sources are the files that the binary is made of, without tests, in a fixed order.
+func (b build) sources() ([]string, error) {
+	names := []string{"go.mod", "go.sum"}
+	err := filepath.WalkDir(b.source, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		name, err := filepath.Rel(b.source, path)
+		names = append(names, name)
+		return err
+	})
+	return names, err
+}
+
 // cacheDir is the XDG one on every system, so that the documented path is the path.
 func cacheDir() (string, error) {
 	if dir := os.Getenv("XDG_CACHE_HOME"); filepath.IsAbs(dir) {
@@ -164,9 +190,10 @@ func required(mod []byte, module string) string {
 	return string(m[1])
 }
 
-func (b build) done() bool { return check(b.dir, b.dir) == nil }
+func (b build) done() bool { return check(b.dir, b.dir, workloads...) == nil }
 
-func check(dir, named string) error {
+func check(dir, named string, more ...string) error {
+	names := slices.Concat(names, more)
 	for _, name := range names {
 		info, err := os.Stat(filepath.Join(dir, name))
 		switch {
@@ -216,13 +243,16 @@ func (b build) run(ctx context.Context, p *progress) error {
 	if err := b.compile(ctx, filepath.Join(tmp, binary), p); err != nil {
 		return err
 	}
-	for _, name := range names {
+	for _, name := range slices.Concat(names, workloads) {
 		if err := os.Symlink(binary, filepath.Join(tmp, name)); err != nil {
 			return err
 		}
 	}
 	// A binary that does not start must not get the name under which everybody would find it.
-	for _, args := range [][]string{{"etcd", "--version"}, {"kube-apiserver", "--version"}, {"kubectl", "version", "--client"}} {
+	for _, args := range [][]string{
+		{"etcd", "--version"}, {"kube-apiserver", "--version"}, {"kubectl", "version", "--client"},
+		{"kube-controller-manager", "--version"}, {"kube-scheduler", "--version"}, {"ctrlrun-node", "--version"},
+	} {
 		if text, err := exec.CommandContext(ctx, filepath.Join(tmp, args[0]), args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("the new %s does not run: %w: %s", args[0], err, text)
 		}

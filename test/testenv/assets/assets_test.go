@@ -63,11 +63,15 @@ func TestDirectoryFollowsTheSources(t *testing.T) {
 	if again := missing(t, checkout(t, nil)); again != base {
 		t.Errorf("the same sources in another checkout: %s, not %s", again, base)
 	}
+	if dir := missing(t, checkout(t, map[string]string{"node/node_test.go": "package node", "README": "x"})); dir != base {
+		t.Errorf("tests and texts are no part of the binary, which is built again for them: %s, not %s", dir, base)
+	}
 	for name, files := range map[string]map[string]string{
 		"another Kubernetes": {"go.mod": strings.Replace(module, "v1.37.2", "v1.37.3", 1)},
 		"another etcd":       {"go.mod": strings.Replace(module, "v3.7.3", "v3.7.4", 1)},
 		"another go.sum":     {"go.sum": "x"},
 		"another main.go":    {"main.go": "package main // x"},
+		"another package":    {"node/node.go": "package node"},
 		// Content that moves from one file into the next is other content.
 		"moved bytes": {"go.sum": "package ", "main.go": "main"},
 	} {
@@ -84,7 +88,7 @@ func TestFindTakesACompleteBuildOnly(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	root := checkout(t, nil)
 	dir := missing(t, root)
-	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+	for _, name := range append([]string{"etcd", "kube-apiserver", "kubectl"}, assets.Workloads()...) {
 		missing(t, root)
 		write(t, filepath.Join(dir, name), "", 0o755)
 	}
