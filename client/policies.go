@@ -29,7 +29,7 @@ func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string
 			sources = append(sources, source)
 		}
 	}
-	proposal, err := ProposalOf(object, c.environment(ctx))
+	proposal, err := KernelProposal(object, c.environment(ctx))
 	if err != nil {
 		return "", false
 	}
@@ -49,9 +49,9 @@ func (c *Client) environment(ctx context.Context) string {
 	return records.Environment(&namespace)
 }
 
-// ProposalOf is the kernel's form of an Action: what is hashed. Once the operator has decided, the resource and the
+// KernelProposal is the kernel's form of an Action: what is hashed. Once the operator has decided, the resource and the
 // environment are those it decided by.
-func ProposalOf(object *v1alpha1.Action, environment string) (action.Proposal, error) {
+func KernelProposal(object *v1alpha1.Action, environment string) (action.Proposal, error) {
 	arguments := map[string]any{}
 	if len(object.Spec.Arguments.Raw) > 0 {
 		value, err := canonical.Parse(object.Spec.Arguments.Raw)

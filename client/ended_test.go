@@ -23,12 +23,11 @@ func TestTheResultOfAnExecutionIsWhatItDid(t *testing.T) {
 		"observed, failed":     {v1alpha1.ActionObserved, v1alpha1.ActionFailed, ended, "is Observed, Failed"},
 		"observed, ambiguous":  {v1alpha1.ActionObserved, v1alpha1.ActionAmbiguous, unknown, "ended Ambiguous"},
 		"observed, not saying": {v1alpha1.ActionObserved, "", unknown, "ended Ambiguous"},
-		"blocked":              {v1alpha1.ActionBlocked, "", ended, "is Blocked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			action := &v1alpha1.Action{}
 			action.Name, action.Status.State, action.Status.Outcome = "refund", test.state, test.outcome
-			err := resultOf(action)
+			err := endOfExecution(action, nil)
 			var unknownEnd *UnknownError
 			var end *EndedError
 			got := committed
