@@ -42,7 +42,7 @@
 //	WaitingError            ctx was done first; Withdrawn: it was told so      propose it again, if it is still wanted
 //	  ApprovalRequiredError   people are asked                                 wait longer, or propose it Unclaimed
 //	LeaseError              admitted too late to begin; that was reported      propose it again, with a longer lease
-//	ElsewhereError          another process of this agent was admitted         leave it to that process
+//	ElsewhereError          another process, or the operator, was admitted     leave it to them, or Wait
 //	StatementError          a Claim or an Outcome does not count               by the reason
 //	NotAgentError           somebody else proposed it                          act as the agent that did
 //	NotAdmittedError        this process was not admitted: nothing to report   nothing

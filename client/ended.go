@@ -180,19 +180,13 @@ func (c *Client) outcomeOf(ctx context.Context, action *v1alpha1.Action) *v1alph
 
 // end is what is said of an Action that has ended: of what this call executed, or of what kept it from executing.
 func (call *Call) end(ctx context.Context) error {
-	if !call.executed() {
+	if !call.admitted(call.action) {
 		if EndOf(call.action) == v1alpha1.ActionCommitted {
 			return nil
 		}
 		return call.client.refusedBy(ctx, call.action)
 	}
 	return endOfExecution(call.action, call.said.returned)
-}
-
-// executed reports whether the Action was admitted for this call.
-func (call *Call) executed() bool {
-	execution := call.action.Status.Execution
-	return execution != nil && execution.ClaimID == call.claimID
 }
 
 // endOfExecution is what is said of an execution whose Action has ended.

@@ -14,10 +14,14 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 )
 
-// ElsewhereError says that the Action was admitted for another process of the same agent. Nothing was executed here.
+// ElsewhereError says that the Action was admitted for another process of the same agent, or for an Executor of the operator. Nothing was
+// executed here; Wait says how it ends.
 type ElsewhereError struct{ Action *v1alpha1.Action }
 
 func (e *ElsewhereError) Error() string {
+	if execution := e.Action.Status.Execution; execution != nil && execution.Mode == v1alpha1.ExecutionModeOperator {
+		return fmt.Sprintf("action %s is executed by the operator, not by this process", e.Action.Name)
+	}
 	return fmt.Sprintf("action %s was admitted for another process: it executes, not this one", e.Action.Name)
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -99,8 +100,8 @@ func (call *Call) mayReport(ctx context.Context, said report) error {
 
 // reportable: by the process that was admitted; and of an Action that nobody executes yet, that this process will not.
 func (call *Call) reportable(said report) bool {
-	if execution := call.action.Status.Execution; execution != nil {
-		return execution.ClaimID == call.claimID
+	if call.action.Status.Execution != nil {
+		return call.admitted(call.action)
 	}
 	return said.result == v1alpha1.OutcomeNotExecuted && !call.action.Status.State.Terminal()
 }
@@ -190,7 +191,7 @@ func encodeOutput(output any) (text []byte) {
 		}
 	}()
 	text, err := marshal(output)
-	if err != nil {
+	if err != nil || string(bytes.TrimSpace(text)) == "null" {
 		return nil
 	}
 	return text

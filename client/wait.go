@@ -52,7 +52,7 @@ func (call *Call) waitAdmitted(ctx context.Context) error {
 	return call.await(ctx, func(ctx context.Context, action *v1alpha1.Action) (bool, error) {
 		switch state := stateOf(action); {
 		case state == v1alpha1.ActionAdmitted:
-			if action.Status.Execution == nil || action.Status.Execution.ClaimID != call.claimID {
+			if !call.admitted(action) {
 				return true, &ElsewhereError{Action: action}
 			}
 			return true, nil
@@ -63,6 +63,12 @@ func (call *Call) waitAdmitted(ctx context.Context) error {
 		}
 		return false, nil
 	})
+}
+
+// admitted reports whether an Action was admitted for this call: for its claimID, and not for an Executor of the operator.
+func (call *Call) admitted(action *v1alpha1.Action) bool {
+	execution := action.Status.Execution
+	return execution != nil && execution.Mode == v1alpha1.ExecutionModeAgent && execution.ClaimID == call.claimID
 }
 
 // agentOnly refuses whoever did not propose the Action: nothing else they say about its execution can ever count. An Action
