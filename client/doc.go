@@ -50,8 +50,7 @@
 //	NoNameError             every name for the Action is taken                 name it yourself
 //	RefusedError            RBAC or an admission policy refused a statement    correct the rights or the proposal
 //
-// An error that is none of these is of the connection, or of arguments that cannot be stored: nothing was proposed, as far as is
-// known.
+// An error that is none of these is of the connection, or of arguments that cannot be stored: nothing was executed.
 //
 // In observe mode, where nothing is enforced, the Action is admitted although it would have been denied, asked about or
 // blocked; it ends Observed, and EndOf says what it did. Only an Action that is Admitted may be executed, as ever.

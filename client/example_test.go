@@ -43,7 +43,7 @@ func ExampleClient_Protect() {
 	var denied *client.DeniedError
 	switch {
 	case err == nil:
-		fmt.Println("committed, receipt", receipt.Name, receipt.Hash)
+		fmt.Println("committed:", receipt.Action.Name)
 	case errors.Is(err, client.ErrAmbiguous):
 		fmt.Println("do not try again:", err)
 	case errors.As(err, &denied):

@@ -104,23 +104,43 @@ func (call *Call) Wait(ctx context.Context) (Receipt, error) {
 	return call.known(), &UnknownError{Action: call.action, Why: why, Err: err, Returned: call.said.returned}
 }
 
-// await follows the Action until step says that it is done, and beside it the last statement of this call: one that does not
-// count would be waited on for nothing.
+// doubtAfter is how long a statement of a call may be without consequence before somebody looks whether it counts. Most have one at once.
+const doubtAfter = time.Second
+
+// await follows the Action, from how it was last seen, until step says that it is done; and after a while beside it the last statement of
+// this call: one that does not count would be waited on for nothing.
 func (call *Call) await(ctx context.Context, step func(context.Context, *v1alpha1.Action) (bool, error)) error {
+	said := ""
+	see := func(action *v1alpha1.Action) (bool, error) {
+		call.action = action
+		if word := string(stateOf(action)) + " " + action.Status.Reason; word != said && !Untouched(action) {
+			said = word
+			call.tell(StageState, action)
+		}
+		return step(ctx, action)
+	}
+	if done, err := see(call.action); done || err != nil {
+		return err
+	}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
-	updates := call.client.Follow(following, call.action)
+	updates := call.client.followFrom(following, call.action, call.action.ResourceVersion)
 	var verdicts <-chan Update
 	var judged kube.Object
 	silence := time.NewTimer(SilentAfter)
 	defer silence.Stop()
-	said := ""
+	doubt := time.NewTimer(doubtAfter)
+	defer doubt.Stop()
 	for {
 		if call.statement != judged {
-			judged = call.statement
-			verdicts = call.client.Follow(following, judged)
+			judged, verdicts = call.statement, nil
+			doubt.Reset(doubtAfter)
 		}
 		select {
+		case <-doubt.C:
+			if judged != nil {
+				verdicts = call.client.Follow(following, judged)
+			}
 		case <-ctx.Done():
 			return call.stillWaiting(ctx.Err())
 		case <-silence.C:
@@ -146,13 +166,7 @@ func (call *Call) await(ctx context.Context, step func(context.Context, *v1alpha
 			if update.Err != nil {
 				return call.stillWaiting(update.Err)
 			}
-			action := update.Object.(*v1alpha1.Action)
-			call.action = action
-			if word := string(stateOf(action)) + " " + action.Status.Reason; word != said && !Untouched(action) {
-				said = word
-				call.tell(StageState, action)
-			}
-			if done, err := step(ctx, action); done || err != nil {
+			if done, err := see(update.Object.(*v1alpha1.Action)); done || err != nil {
 				return err
 			}
 		}
