@@ -47,8 +47,12 @@ func (x Execution) Decode(into any) error {
 // It does not withdraw when ctx is done: the Action goes on waiting.
 //
 // The errors are those of an Action that has ended (*EndedError and what wraps it), *WaitingError when ctx is done first,
-// *ElsewhereError, *LeaseError, *NotAgentError, *GoneError, and *StatementError when the Claim does not count.
+// *ElsewhereError, *LeaseError, *NotAgentError, *GoneError, and *StatementError when the Claim does not count. A call that was given its
+// permission, or that gave it up, gets no other.
 func (call *Call) Claim(ctx context.Context) (Execution, error) {
+	if call.begun || call.gaveUp || call.said.result != "" {
+		return Execution{}, fmt.Errorf("action %s: %w", call.action.Name, errOnce)
+	}
 	if err := call.waitAdmitted(ctx); err != nil {
 		return Execution{}, err
 	}
@@ -60,8 +64,12 @@ func (call *Call) Claim(ctx context.Context) (Execution, error) {
 		late := &LeaseError{Action: call.action, Remaining: execution.LeaseRemaining}
 		return Execution{}, errors.Join(late, call.GiveUp(ctx, late.Error()))
 	}
+	call.begun = true
 	return execution, nil
 }
+
+// errOnce keeps a call from executing twice: what it has seen of its Action may be older than what it did.
+var errOnce = errors.New("this call has begun or given up its execution: nothing was executed again")
 
 // execution is what an admitted process needs to start.
 func (call *Call) execution() (Execution, error) {

@@ -60,7 +60,8 @@ const (
 	createWindow = 30 * time.Second
 )
 
-// Call is one proposal and the process that made it, or that wants to execute it.
+// Call is one proposal and the process that made it, or that wants to execute it. It executes at most once, and is for one goroutine
+// at a time.
 type Call struct {
 	client  *Client
 	claimID string
@@ -70,6 +71,7 @@ type Call struct {
 	// statement is the last Claim or Outcome of this call: it is followed while the Action is waited on.
 	statement kube.Object
 	said      report // what was reported, or would have been
+	begun     bool   // it was given the permission to execute
 	gaveUp    bool   // it was said, or tried to be, that this process will not execute
 
 	// Progress is told about the stages of the call. It may be nil.

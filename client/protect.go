@@ -90,7 +90,7 @@ func (call *Call) withdraw(ctx context.Context, cause error) error {
 	var stranger *NotAgentError
 	var uncounted *StatementError
 	if errors.As(cause, &ended) || errors.As(cause, &elsewhere) || errors.As(cause, &gone) || call.claimID == "" || call.gaveUp ||
-		errors.As(cause, &stranger) || errors.As(cause, &uncounted) {
+		errors.Is(cause, errOnce) || errors.As(cause, &stranger) || errors.As(cause, &uncounted) {
 		return cause
 	}
 	if err := call.GiveUp(ctx, "the process stopped waiting"); err != nil {

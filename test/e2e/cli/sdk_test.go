@@ -236,6 +236,10 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(call.GiveUp(ctx, "changed its mind")).To(Succeed())
 		_, err = call.Claim(ctx)
+		Expect(err).To(MatchError(ContainSubstring("given up")))
+		again, err := c.Attach(ctx, proposed.Action().Name, call.ClaimID())
+		Expect(err).NotTo(HaveOccurred())
+		_, err = again.Claim(ctx)
 		var uncounted *client.StatementError
 		Expect(errors.As(err, &uncounted)).To(BeTrue(), "%v", err)
 		Expect(uncounted.Reason).To(Equal(v1alpha1.ReasonWithdrawn))

@@ -297,6 +297,28 @@ var _ = Describe("The parts of Protect", func() {
 		Expect(seen.Hash).To(Equal(proof.Hash))
 	}, SpecTimeout(time.Minute))
 
+	It("execute at most once for one call, and take nothing back", func(ctx SpecContext) {
+		s := newScene(ctx)
+		payment := unique()
+		call, err := s.sdk.Propose(ctx, proposal(payment, allowed))
+		Expect(err).NotTo(HaveOccurred())
+		again := func() {
+			_, err := call.Execute(ctx, never)
+			Expect(err).To(MatchError(ContainSubstring("nothing was executed again")))
+		}
+		_, err = call.Execute(ctx, func(context.Context, client.Execution) (any, error) { again(); return nil, nil })
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.effect(ctx, payment).Status.State).To(Equal(v1alpha1.EffectCommitted))
+		again()
+
+		By("also when it gave up, before anybody knows")
+		call, err = s.sdk.Propose(ctx, proposal(unique(), allowed))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(call.Claim(ctx)).Error().NotTo(HaveOccurred())
+		Expect(call.GiveUp(ctx, "changed its mind")).To(Succeed())
+		again()
+	}, SpecTimeout(time.Minute))
+
 	It("leave a proposal that waits for people as it is when a Claim ends", func(ctx SpecContext) {
 		s := newScene(ctx)
 		waiting, stop := context.WithCancel(ctx)
