@@ -231,7 +231,8 @@ var _ = Describe("the points of an operator, of agents and of people", Ordered, 
 		payment := next()
 		call, err := agent.Propose(ctx, refund(payment, 100))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(call.Execute(ctx, reports(errors.New("no answer")))).Error().To(HaveOccurred())
+		_, err = call.Execute(ctx, reports(errors.New("no answer")))
+		Expect(err).To(HaveOccurred())
 		a := call.Action()
 		Expect(a.Status.ReceiptRef).NotTo(BeNil())
 		e := &v1alpha1.Effect{}
