@@ -36,10 +36,12 @@ var _ = Describe("Protect", func() {
 			Expect(bounded).To(BeTrue())
 			Expect(time.Until(deadline)).To(BeNumerically("~", x.LeaseRemaining, time.Second))
 			Expect(x.LeaseRemaining).To(BeNumerically("~", 5*time.Minute, 30*time.Second))
-			return map[string]any{"id": "re_1", "amount": int64(allowed)}, nil
+			id, err := refund(ctx, payment, allowed, x.Token)
+			return map[string]any{"id": id, "amount": int64(allowed)}, err
 		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(runs).To(Equal(1))
+		Expect(provider.asked(payment)).To(Equal([]string{token}))
 
 		Expect(proof.Unread).NotTo(HaveOccurred())
 		ref := s.get(ctx, proof.Action.Name).Status.ReceiptRef
@@ -49,7 +51,7 @@ var _ = Describe("Protect", func() {
 		Expect(document.Result).To(Equal(decision.Committed))
 		Expect(document.ActionUID).To(BeEquivalentTo(proof.Action.UID))
 		Expect(document.Token).To(Equal(token))
-		Expect(document.Output).To(MatchJSON(`{"id":"re_1","amount":100}`))
+		Expect(document.Output).To(MatchJSON(fmt.Sprintf(`{"id":"re_%s","amount":100}`, payment)))
 	}, SpecTimeout(time.Minute))
 
 	It("gives name and hash of the proof to an agent that may not read it", func(ctx SpecContext) {

@@ -14,7 +14,7 @@ import (
 	"ctrlrun.dev/operator/client"
 )
 
-func perform(t *testing.T, r *running, script string) (output any, end error, printed string) {
+func perform(t *testing.T, r *running, script string) (printed string, output any, end error) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	a := &app{streams: genericiooptions.IOStreams{In: strings.NewReader("not for the command"), Out: &out, ErrOut: &errOut}}
@@ -28,7 +28,7 @@ func perform(t *testing.T, r *running, script string) (output any, end error, pr
 	output, end = command.execute(context.Background(), client.Execution{
 		Action: action, CanonicalArguments: []byte(`{"amount":5}`), Token: "tok", LeaseRemaining: time.Minute,
 	})
-	return output, end, out.String()
+	return out.String(), output, end
 }
 
 func TestHowACommandEndsIsWhatIsReported(t *testing.T) {
@@ -47,7 +47,7 @@ func TestHowACommandEndsIsWhatIsReported(t *testing.T) {
 		"success, though something failed on": {"echo oops >&2; exit 0", 1, v1alpha1.OutcomeCommitted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, end, _ := perform(t, &running{notExecuted: test.notExecuted}, test.script)
+			_, _, end := perform(t, &running{notExecuted: test.notExecuted}, test.script)
 			if got := client.ResultOf(end); got != test.want {
 				t.Errorf("reported %s (%v), want %s", got, end, test.want)
 			}
@@ -65,7 +65,7 @@ func TestACommandThatCannotStartExecutedNothing(t *testing.T) {
 }
 
 func TestACommandGetsTheArgumentsAndTheToken(t *testing.T) {
-	_, _, out := perform(t, &running{}, `cat; echo " $CTRLRUN_IDEMPOTENCY_TOKEN $CTRLRUN_ACTION $CTRLRUN_EFFECT_KEY $CTRLRUN_ATTEMPT $CTRLRUN_LEASE_SECONDS"`)
+	out, _, _ := perform(t, &running{}, `cat; echo " $CTRLRUN_IDEMPOTENCY_TOKEN $CTRLRUN_ACTION $CTRLRUN_EFFECT_KEY $CTRLRUN_ATTEMPT $CTRLRUN_LEASE_SECONDS"`)
 	if want := "{\"amount\":5} tok refund-1 refund:1 2 60\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
@@ -73,18 +73,18 @@ func TestACommandGetsTheArgumentsAndTheToken(t *testing.T) {
 
 func TestOutputIsKeptOnlyWhenAsked(t *testing.T) {
 	script := `printf '{"id":"re_1"}'`
-	output, _, out := perform(t, &running{}, script)
+	out, output, _ := perform(t, &running{}, script)
 	if output != nil || out != `{"id":"re_1"}` {
 		t.Errorf("recorded %q, passed on %q", output, out)
 	}
-	output, _, out = perform(t, &running{recordOutput: true}, script)
+	out, output, _ = perform(t, &running{recordOutput: true}, script)
 	if text, ok := output.(json.RawMessage); !ok || string(text) != `{"id":"re_1"}` || out != `{"id":"re_1"}` {
 		t.Errorf("recorded %q, passed on %q", output, out)
 	}
 }
 
 func TestTooMuchOutputPassesThroughAndIsNotKept(t *testing.T) {
-	output, end, out := perform(t, &running{recordOutput: true}, `head -c 200000 /dev/zero | tr '\0' a`)
+	out, output, end := perform(t, &running{recordOutput: true}, `head -c 200000 /dev/zero | tr '\0' a`)
 	if output != nil || len(out) != 200000 || end != nil {
 		t.Errorf("recorded %v, passed on %d bytes, reported %v", output, len(out), end)
 	}
