@@ -75,7 +75,7 @@ func (a *app) reportCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&notExecuted, "not-executed", false, "for certain nothing happened")
 	cmd.Flags().BoolVar(&unknown, "unknown", false, "neither is certain")
 	cmd.Flags().StringVar(&output, "output-file", "", "a JSON file to keep in the Outcome, at most 16 KiB, or - for stdin")
-	cmd.Flags().StringVar(&text, "error", "", "what went wrong, in words")
+	cmd.Flags().StringVar(&text, "error", "", "what went wrong, in words; not with --committed")
 	_ = cmd.MarkFlagRequired("claim-id")
 	return cmd
 }
