@@ -27,6 +27,8 @@ type Client struct {
 
 	mu   sync.Mutex
 	user *authenticationv1.UserInfo
+
+	policies policies
 }
 
 // New makes a client. The identity is that of config: what the apiserver takes it for is what is proposed and reported.

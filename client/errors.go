@@ -14,29 +14,14 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 )
 
-// EndedError says that the Action has ended, and not as Committed. Nothing was executed if EndOf is Denied, Blocked, Expired or
-// Failed.
-type EndedError struct{ Action *v1alpha1.Action }
-
-func (e *EndedError) Error() string {
-	s := e.Action.Status
-	text := fmt.Sprintf("action %s is %s", e.Action.Name, s.State)
-	if s.State == v1alpha1.ActionObserved {
-		text += ", " + string(EndOf(e.Action))
-	}
-	if s.Reason != "" {
-		text += " (" + s.Reason + ")"
-	}
-	if s.Message != "" {
-		text += ": " + s.Message
-	}
-	return text
-}
-
-// ElsewhereError says that the Action was admitted for another process of the same agent. Nothing was executed here.
+// ElsewhereError says that the Action was admitted for another process of the same agent, or for an Executor of the operator. Nothing was
+// executed here; Wait says how it ends.
 type ElsewhereError struct{ Action *v1alpha1.Action }
 
 func (e *ElsewhereError) Error() string {
+	if execution := e.Action.Status.Execution; execution != nil && execution.Mode == v1alpha1.ExecutionModeOperator {
+		return fmt.Sprintf("action %s is executed by the operator, not by this process", e.Action.Name)
+	}
 	return fmt.Sprintf("action %s was admitted for another process: it executes, not this one", e.Action.Name)
 }
 
@@ -108,6 +93,30 @@ func (e *WaitingError) Error() string {
 
 func (e *WaitingError) Unwrap() error { return e.Err }
 
+// ApprovalRequiredError is the *WaitingError of an Action that waits for people. Withdrawn, it has to be proposed and approved again:
+// wait longer, or propose it Unclaimed, and Attach to it when they have answered.
+type ApprovalRequiredError struct {
+	*WaitingError
+	// Required is how many different people must approve, Counted how many have.
+	Required, Counted int64
+	// ExpirationTime is until when an answer counts.
+	ExpirationTime time.Time
+}
+
+func (e *ApprovalRequiredError) Unwrap() error { return e.WaitingError }
+
+// stillWaiting is the error for an Action that is undecided when the wait for it is over.
+func (call *Call) stillWaiting(err error) error {
+	waiting := &WaitingError{Action: call.action, Err: err}
+	approval := call.action.Status.Approval
+	if call.action.Status.State != v1alpha1.ActionAwaitingApproval || approval == nil {
+		return waiting
+	}
+	return &ApprovalRequiredError{
+		WaitingError: waiting, Required: approval.Required, Counted: approval.Counted, ExpirationTime: approval.ExpirationTime.Time,
+	}
+}
+
 // LeaseError says that so little of the lease was left that the execution was not started, and that this was reported.
 type LeaseError struct {
 	Action    *v1alpha1.Action
@@ -125,24 +134,6 @@ type GoneError struct{ Name string }
 func (e *GoneError) Error() string {
 	return fmt.Sprintf("action %s is gone: finished actions are deleted after a time, look in the receipts", e.Name)
 }
-
-// UnknownError says that nobody can tell how the execution ended, or that it ended and could not be recorded. Whoever gets
-// it must not try again: a person resolves the effect.
-type UnknownError struct {
-	Action *v1alpha1.Action
-	Why    string
-	Err    error
-}
-
-func (e *UnknownError) Error() string {
-	text := fmt.Sprintf("the outcome of action %s is unknown: %s", e.Action.Name, e.Why)
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	return text
-}
-
-func (e *UnknownError) Unwrap() error { return e.Err }
 
 // NoNameError says that every name tried for the Action is taken by other proposals.
 type NoNameError struct{ Names []string }

@@ -24,10 +24,15 @@ type Update struct {
 // Follow sends an object each time it changes, beginning with what it is now, until ctx is done or it cannot be read. An
 // object that is deleted, or that another one replaced, ends with a NotFound error. The caller cancels ctx to stop.
 func (c *Client) Follow(ctx context.Context, object kube.Object) <-chan Update {
+	return c.followFrom(ctx, object, "")
+}
+
+// followFrom is Follow that begins with what comes after a resource version of the object, which the caller has seen. It saves a read.
+func (c *Client) followFrom(ctx context.Context, object kube.Object, version string) <-chan Update {
 	updates := make(chan Update)
 	go func() {
 		defer close(updates)
-		f := follower{client: c, like: object, updates: updates}
+		f := follower{client: c, like: object, version: version, updates: updates}
 		if err := f.run(ctx); err != nil && ctx.Err() == nil {
 			f.send(ctx, Update{Err: err})
 		}
@@ -38,6 +43,7 @@ func (c *Client) Follow(ctx context.Context, object kube.Object) <-chan Update {
 type follower struct {
 	client  *Client
 	like    kube.Object
+	version string // that was sent last, or empty if it has to be read
 	updates chan<- Update
 	polling bool
 }
@@ -51,23 +57,28 @@ func (f *follower) send(ctx context.Context, update Update) {
 
 func (f *follower) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		var object kube.Object
-		err := repeat(ctx, time.Minute, transient, func(ctx context.Context) error {
-			var err error
-			object, err = f.read(ctx)
-			return err
-		})
-		if err != nil {
-			return err
+		if f.version == "" {
+			var object kube.Object
+			err := repeat(ctx, time.Minute, transient, func(ctx context.Context) error {
+				var err error
+				object, err = f.read(ctx)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			f.send(ctx, Update{Object: object})
+			f.version = object.GetResourceVersion()
 		}
-		f.send(ctx, Update{Object: object})
 		if f.polling {
+			f.version = ""
 			pause(ctx, pollInterval)
 			continue
 		}
-		if err := f.watch(ctx, object.GetResourceVersion()); err != nil {
+		if err := f.watch(ctx); err != nil {
 			return err
 		}
+		f.version = ""
 	}
 	return ctx.Err()
 }
@@ -88,15 +99,15 @@ func (f *follower) same(object kube.Object) error {
 	return apierrors.NewNotFound(f.client.groupResource(f.like), f.like.GetName())
 }
 
-// watch sends what happens after a version, until the watch ends. A watch ends all the time; the caller reads and goes on.
-func (f *follower) watch(ctx context.Context, version string) error {
+// watch sends what happens after its version, until the watch ends. A watch ends all the time; the caller reads and goes on.
+func (f *follower) watch(ctx context.Context) error {
 	list, err := f.list()
 	if err != nil {
 		return err
 	}
 	events, err := f.client.kube.Watch(ctx, list, kube.InNamespace(f.like.GetNamespace()),
 		kube.MatchingFields{"metadata.name": f.like.GetName()},
-		&kube.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
+		&kube.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: f.version}})
 	if apierrors.IsForbidden(err) {
 		f.polling = true
 		return nil

@@ -2,11 +2,10 @@ package client
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/action"
@@ -15,12 +14,42 @@ import (
 	"ctrlrun.dev/operator/records"
 )
 
+// policiesAge is how long policies are remembered to name Actions by. An old one may give an old name, and nothing else.
+const policiesAge = time.Minute
+
+// policies are those of the namespace, as they were read last.
+type policies struct {
+	mu   sync.Mutex
+	set  *policy.Set
+	read time.Time
+}
+
 // effectKey asks the namespace's policies for the key of an Action. It only makes a good name: without the right to read
 // policies, or without a key, the Action gets another name and everything else is the same.
 func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string, bool) {
+	// A key does not depend on the environment.
+	proposal, err := KernelProposal(object, v1alpha1.DefaultEnvironment)
+	if err != nil {
+		return "", false
+	}
+	set := c.policies.recent()
+	if set == nil || set.Entry(proposal.Name) == nil {
+		if set, err = c.readPolicies(ctx); err != nil {
+			return "", false
+		}
+	}
+	result, err := set.Evaluate(proposal)
+	if err != nil || result.EffectKey == nil {
+		return "", false
+	}
+	return *result.EffectKey, true
+}
+
+func (c *Client) readPolicies(ctx context.Context) (*policy.Set, error) {
+	began := time.Now()
 	var list v1alpha1.ActionPolicyList
 	if err := c.kube.List(ctx, &list, kube.InNamespace(c.namespace)); err != nil {
-		return "", false
+		return nil, err
 	}
 	var sources []policy.Source
 	for i := range list.Items {
@@ -29,29 +58,26 @@ func (c *Client) effectKey(ctx context.Context, object *v1alpha1.Action) (string
 			sources = append(sources, source)
 		}
 	}
-	proposal, err := ProposalOf(object, c.environment(ctx))
-	if err != nil {
-		return "", false
-	}
-	result, err := policy.NewSet(sources).Evaluate(proposal)
-	if err != nil || result.EffectKey == nil {
-		return "", false
-	}
-	return *result.EffectKey, true
+	set := policy.NewSet(sources)
+	c.policies.mu.Lock()
+	defer c.policies.mu.Unlock()
+	c.policies.set, c.policies.read = set, began
+	return set, nil
 }
 
-// environment of the namespace. Without the right to read it the default is taken: it is not part of a key.
-func (c *Client) environment(ctx context.Context) string {
-	var namespace corev1.Namespace
-	if err := c.kube.Get(ctx, types.NamespacedName{Name: c.namespace}, &namespace); err != nil {
-		return v1alpha1.DefaultEnvironment
+// recent are the policies as they are remembered, or nil.
+func (p *policies) recent() *policy.Set {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.read) > policiesAge {
+		return nil
 	}
-	return records.Environment(&namespace)
+	return p.set
 }
 
-// ProposalOf is the kernel's form of an Action: what is hashed. Once the operator has decided, the resource and the
+// KernelProposal is the kernel's form of an Action: what is hashed. Once the operator has decided, the resource and the
 // environment are those it decided by.
-func ProposalOf(object *v1alpha1.Action, environment string) (action.Proposal, error) {
+func KernelProposal(object *v1alpha1.Action, environment string) (action.Proposal, error) {
 	arguments := map[string]any{}
 	if len(object.Spec.Arguments.Raw) > 0 {
 		value, err := canonical.Parse(object.Spec.Arguments.Raw)

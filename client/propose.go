@@ -21,8 +21,8 @@ import (
 	"ctrlrun.dev/operator/kernel/canonical"
 )
 
-// Request is what an agent wants to do.
-type Request struct {
+// Proposal is what an agent wants to do.
+type Proposal struct {
 	// ActionType, such as "stripe.refund".
 	ActionType string
 	// Arguments of the action. Integers, no fractions: amounts go in minor units or as strings.
@@ -47,6 +47,8 @@ type Request struct {
 	Unclaimed bool
 	// Trace is the trace this is a part of, or nothing.
 	Trace TraceContext
+	// Progress is told about the stages of the call. It may be nil.
+	Progress Progress
 }
 
 const (
@@ -58,7 +60,8 @@ const (
 	createWindow = 30 * time.Second
 )
 
-// Call is one proposal and the process that made it, or that wants to execute it.
+// Call is one proposal and the process that made it, or that wants to execute it. It executes at most once, and is for one goroutine
+// at a time.
 type Call struct {
 	client  *Client
 	claimID string
@@ -67,6 +70,18 @@ type Call struct {
 	action  *v1alpha1.Action
 	// statement is the last Claim or Outcome of this call: it is followed while the Action is waited on.
 	statement kube.Object
+	said      report // what was reported, or would have been
+	begun     bool   // it was given the permission to execute
+	gaveUp    bool   // it was said, or tried to be, that this process will not execute
+
+	// Progress is told about the stages of the call. It may be nil.
+	Progress Progress
+}
+
+func (call *Call) tell(stage Stage, action *v1alpha1.Action) {
+	if call.Progress != nil {
+		call.Progress(stage, action)
+	}
 }
 
 // Action as it was last seen.
@@ -77,15 +92,15 @@ func (call *Call) ClaimID() string { return call.claimID }
 
 // Propose creates the Action. It is safe against lost responses: an Action is made once, or the error says that it is not
 // known to have been made.
-func (c *Client) Propose(ctx context.Context, req Request) (*Call, error) {
-	object, err := c.build(ctx, req)
+func (c *Client) Propose(ctx context.Context, p Proposal) (*Call, error) {
+	object, err := c.build(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	call := &Call{client: c, claimID: object.Spec.ClaimID}
-	names := []string{req.Name}
-	if req.Name == "" {
-		names = c.names(ctx, req, object)
+	call := &Call{client: c, claimID: object.Spec.ClaimID, Progress: p.Progress}
+	names := []string{p.Name}
+	if p.Name == "" {
+		names = c.names(ctx, p, object)
 	}
 	for _, name := range names {
 		object.Name = name
@@ -93,10 +108,11 @@ func (c *Client) Propose(ctx context.Context, req Request) (*Call, error) {
 		created, err := c.createAction(ctx, object)
 		if err == nil {
 			call.action = created
+			call.tell(StageProposed, created)
 			return call, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return nil, refusal("propose "+req.ActionType, err)
+			return nil, refusal("propose "+p.ActionType, err)
 		}
 	}
 	return nil, &NoNameError{Names: names}
@@ -116,8 +132,8 @@ func (c *Client) Attach(ctx context.Context, name, claimID string) (*Call, error
 }
 
 // Build is the Action a request becomes, without a name. Nothing is created.
-func (c *Client) build(ctx context.Context, req Request) (*v1alpha1.Action, error) {
-	arguments, err := CanonicalArguments(req.Arguments)
+func (c *Client) build(ctx context.Context, p Proposal) (*v1alpha1.Action, error) {
+	arguments, err := CanonicalArguments(p.Arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -125,35 +141,35 @@ func (c *Client) build(ctx context.Context, req Request) (*v1alpha1.Action, erro
 	if err != nil {
 		return nil, err
 	}
-	lease := req.LeaseDuration
+	lease := p.LeaseDuration
 	if lease == 0 {
 		lease = defaultLease
 	}
 	object := &v1alpha1.Action{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Annotations: req.Trace.annotations()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Annotations: p.Trace.annotations()},
 		Spec: v1alpha1.ActionSpec{
-			ActionType:           req.ActionType,
+			ActionType:           p.ActionType,
 			Arguments:            apiextensionsv1.JSON{Raw: arguments},
 			Principal:            v1alpha1.Principal{Agent: user.Username},
 			LeaseDurationSeconds: int64(lease / time.Second),
 		},
 	}
-	if req.Resource != "" {
-		object.Spec.Resource = &req.Resource
+	if p.Resource != "" {
+		object.Spec.Resource = &p.Resource
 	}
-	if req.User != "" {
-		object.Spec.Principal.User = &req.User
+	if p.User != "" {
+		object.Spec.Principal.User = &p.User
 	}
-	if !req.Unclaimed {
+	if !p.Unclaimed {
 		object.Spec.ClaimID = uuid.NewString()
 	}
-	if !req.NotAfter.IsZero() {
-		object.Spec.NotAfter = &metav1.Time{Time: req.NotAfter}
+	if !p.NotAfter.IsZero() {
+		object.Spec.NotAfter = &metav1.Time{Time: p.NotAfter}
 	}
-	if !req.Expires.IsZero() {
-		object.Spec.Principal.ExpiresTime = &metav1.Time{Time: req.Expires}
+	if !p.Expires.IsZero() {
+		object.Spec.Principal.ExpiresTime = &metav1.Time{Time: p.Expires}
 	}
-	object.Spec.Preconditions = req.Preconditions
+	object.Spec.Preconditions = p.Preconditions
 	return object, nil
 }
 
@@ -259,7 +275,7 @@ func (c *Client) withdrawUnanswered(ctx context.Context, object *v1alpha1.Action
 	}
 	call := &Call{client: c, claimID: object.Spec.ClaimID, action: existing}
 	// The error has nowhere to go: the caller is told that the proposal failed, and an Action nobody starts expires.
-	_ = call.send(ctx, NotExecuted("the proposer gave up before it had an answer"))
+	_ = call.send(ctx, report{result: v1alpha1.OutcomeNotExecuted, text: "the proposer gave up before it had an answer"})
 }
 
 // repeat runs f until its error is none that it is run again for, for at most window.
@@ -284,11 +300,11 @@ func repeat(ctx context.Context, window time.Duration, again func(error) bool, f
 
 // names are the names to try, in order. The random one at the end is made here and not by the apiserver's generateName: after
 // a lost response the client must know which name to read back, or one process would hold two proposals.
-func (c *Client) names(ctx context.Context, req Request, object *v1alpha1.Action) []string {
+func (c *Client) names(ctx context.Context, p Proposal, object *v1alpha1.Action) []string {
 	suffix := strings.ReplaceAll(uuid.NewString(), "-", "")[:8]
 	key, ok := c.effectKey(ctx, object)
 	if !ok {
-		return []string{typeName(req.ActionType) + "-" + suffix}
+		return []string{typeName(p.ActionType) + "-" + suffix}
 	}
 	base := action.EffectName(key)
 	names := []string{base}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -14,27 +15,32 @@ import (
 	"ctrlrun.dev/operator/kernel/canonical"
 )
 
-// Report is what an executor knows of how it ended.
-type Report struct {
-	// Result: Committed, NotExecuted or Unknown. NotExecuted means for certain that nothing happened: it frees the effect
-	// for another attempt. In doubt it is Unknown.
-	Result v1alpha1.OutcomeResult
-	// Output, any JSON value without fractions, or nil. At most 16 KiB.
-	Output []byte
-	// Error in the executor's words.
-	Error string
+// report is how an execution ended.
+type report struct {
+	result   v1alpha1.OutcomeResult
+	output   []byte
+	text     string
+	returned error // by the function
 }
 
-// Committed reports that the effect happened.
-func Committed() Report { return Report{Result: v1alpha1.OutcomeCommitted} }
-
-// NotExecuted reports that for certain nothing happened.
-func NotExecuted(why string) Report {
-	return Report{Result: v1alpha1.OutcomeNotExecuted, Error: why}
+// ResultOf is what the error of a Function is reported as. Only nil and a stated NotExecuted are certain.
+func ResultOf(err error) v1alpha1.OutcomeResult {
+	switch {
+	case err == nil:
+		return v1alpha1.OutcomeCommitted
+	case IsNotExecuted(err):
+		return v1alpha1.OutcomeNotExecuted
+	}
+	return v1alpha1.OutcomeUnknown
 }
 
-// Unknown reports that neither is certain.
-func Unknown(why string) Report { return Report{Result: v1alpha1.OutcomeUnknown, Error: why} }
+func judge(err error) report {
+	said := report{result: ResultOf(err), returned: err}
+	if err != nil {
+		said.text = err.Error()
+	}
+	return said
+}
 
 const (
 	// reportWindow bounds how long a report is repeated. An attempt without a report becomes Ambiguous when its lease is
@@ -46,25 +52,38 @@ const (
 	maxError      = 1024
 )
 
-// Report stores how the execution ended. It uses a context of its own, so that a cancelled caller still reports. An
-// *UnknownError says that something else settled the attempt: this report does not count. *NotAgentError and
-// *NotAdmittedError say that it could not count, and was not sent.
-func (call *Call) Report(ctx context.Context, report Report) error {
+// Report says how an execution that was claimed ended, by what a Function returns: a nil error is Committed, one that says so (see
+// NotExecuted) is that for certain nothing happened, and every other error is that nobody knows. output is kept with it, if it can be.
+//
+// It uses a context of its own, so that a cancelled caller still reports. An *UnknownError says that something else settled the attempt:
+// this report does not count. *NotAgentError and *NotAdmittedError say that it could not count, and was not sent.
+func (call *Call) Report(ctx context.Context, output any, err error) error {
+	said := judge(err)
+	said.output = encodeOutput(output)
+	return call.report(ctx, said)
+}
+
+func (call *Call) report(ctx context.Context, said report) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportWindow)
 	defer cancel()
-	if err := call.mayReport(ctx, report); err != nil {
+	if err := call.mayReport(ctx, said); err != nil {
 		return err
 	}
-	return call.send(ctx, report)
+	call.said = said
+	if err := call.send(ctx, said); err != nil {
+		return err
+	}
+	call.tell(StageReported, call.action)
+	return nil
 }
 
 // mayReport refuses a report that cannot count. What is known of the Action may be older than its admission, so it is read
 // again before it is held against anybody; and nobody who executed loses a report because a read failed.
-func (call *Call) mayReport(ctx context.Context, report Report) error {
+func (call *Call) mayReport(ctx context.Context, said report) error {
 	if err := call.agentOnly(ctx); err != nil {
 		return err
 	}
-	if call.reportable(report) {
+	if call.reportable(said) {
 		return nil
 	}
 	current := &v1alpha1.Action{}
@@ -73,33 +92,34 @@ func (call *Call) mayReport(ctx context.Context, report Report) error {
 		return nil
 	}
 	call.action = current
-	if call.reportable(report) {
+	if call.reportable(said) {
 		return nil
 	}
 	return &NotAdmittedError{Action: current, ClaimID: call.claimID}
 }
 
 // reportable: by the process that was admitted; and of an Action that nobody executes yet, that this process will not.
-func (call *Call) reportable(report Report) bool {
-	if execution := call.action.Status.Execution; execution != nil {
-		return execution.ClaimID == call.claimID
+func (call *Call) reportable(said report) bool {
+	if call.action.Status.Execution != nil {
+		return call.admitted(call.action)
 	}
-	return report.Result == v1alpha1.OutcomeNotExecuted && !call.action.Status.State.Terminal()
+	return said.result == v1alpha1.OutcomeNotExecuted && !call.action.Status.State.Terminal()
 }
 
 // GiveUp says that this process will not execute. It may be said of any Action, admitted or not.
 func (call *Call) GiveUp(ctx context.Context, why string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportWindow)
 	defer cancel()
-	return call.send(ctx, NotExecuted(why))
+	call.gaveUp = true
+	return call.send(ctx, report{result: v1alpha1.OutcomeNotExecuted, text: why})
 }
 
-func (call *Call) send(ctx context.Context, report Report) error {
+func (call *Call) send(ctx context.Context, said report) error {
 	user, err := call.client.Whoami(ctx)
 	if err != nil {
 		return err
 	}
-	outcome := call.outcome(report, user.Username)
+	outcome := call.outcome(said, user.Username)
 	outcome.Name = LockName(call.action, call.claimID, user.Username)
 	existing, err := call.store(ctx, outcome)
 	if err != nil && !transient(err) && !Refused(err) && outcome.Spec.Output != nil {
@@ -142,21 +162,39 @@ func LockName(object *v1alpha1.Action, claimID, username string) string {
 	return StatementName(string(object.UID)+"."+claimID, username)
 }
 
-func (call *Call) outcome(report Report, reporter string) *v1alpha1.Outcome {
+func (call *Call) outcome(said report, reporter string) *v1alpha1.Outcome {
 	outcome := &v1alpha1.Outcome{
 		ObjectMeta: metav1.ObjectMeta{Namespace: call.action.Namespace},
 		Spec: v1alpha1.OutcomeSpec{
 			ActionRef: v1alpha1.ObjectReference{Name: call.action.Name, UID: call.action.UID},
 			ClaimID:   call.claimID,
-			Result:    report.Result,
-			Error:     cut(report.Error, maxError),
+			Result:    said.result,
+			Error:     cut(said.text, maxError),
 			Reporter:  reporter,
 		},
 	}
-	if output, ok := storableOutput(report.Output); ok {
+	if output, ok := storableOutput(said.output); ok {
 		outcome.Spec.Output = &apiextensionsv1.JSON{Raw: output}
 	}
 	return outcome
+}
+
+// encodeOutput is the output of a function as JSON, or nothing if it is none. A value that cannot be written, or panics over it, changes
+// nothing about what was done.
+func encodeOutput(output any) (text []byte) {
+	if output == nil {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			text = nil
+		}
+	}()
+	text, err := marshal(output)
+	if err != nil || string(bytes.TrimSpace(text)) == "null" {
+		return nil
+	}
+	return text
 }
 
 // storableOutput is the output as it can be stored: strict JSON, every number an int64, not too large. Anything else is left

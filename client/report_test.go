@@ -1,6 +1,8 @@
 package client
 
 import (
+	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -28,6 +30,37 @@ func TestOutputsThatCannotBeStoredAreLeftOut(t *testing.T) {
 			got, ok := storableOutput([]byte(test.in))
 			if ok != test.ok || ok && string(got) != test.want {
 				t.Errorf("got %q, %t", got, ok)
+			}
+		})
+	}
+}
+
+type panics struct{}
+
+func (panics) MarshalJSON() ([]byte, error) { panic("no") }
+
+// What a function returns beside its error changes nothing about how it ended.
+func TestOutputsThatCannotBeWrittenAreNone(t *testing.T) {
+	loop := map[string]any{}
+	loop["self"] = loop
+	for name, test := range map[string]struct {
+		in   any
+		want string
+	}{
+		"nothing":               {nil, ""},
+		"a nil of some type":    {(*int)(nil), ""},
+		"raw and empty":         {json.RawMessage(nil), ""},
+		"a struct":              {struct{ ID string }{"<re_1>"}, "{\"ID\":\"<re_1>\"}\n"},
+		"a channel":             {make(chan int), ""},
+		"itself":                {loop, ""},
+		"not a number":          {math.NaN(), ""},
+		"what panics":           {panics{}, ""},
+		"raw, and not JSON":     {json.RawMessage("refunded!"), ""},
+		"raw, and JSON already": {json.RawMessage(`{"a":1}`), "{\"a\":1}\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := encodeOutput(test.in); string(got) != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
 	}

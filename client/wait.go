@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,14 +32,8 @@ const (
 	StageReported Stage = "Reported"
 )
 
-// Progress is told about the stages of a call. It may be nil.
+// Progress is told about the stages of a call.
 type Progress func(stage Stage, action *v1alpha1.Action)
-
-func (p Progress) tell(stage Stage, action *v1alpha1.Action) {
-	if p != nil {
-		p(stage, action)
-	}
-}
 
 // SilentAfter is how long an Action may be without a word from the operator before that is worth saying.
 const SilentAfter = 5 * time.Second
@@ -46,30 +41,34 @@ const SilentAfter = 5 * time.Second
 // Untouched reports whether the operator has never written the status of an Action. It writes all conditions at once.
 func Untouched(action *v1alpha1.Action) bool { return len(action.Status.Conditions) == 0 }
 
-// WaitAdmitted waits until this process may execute, and makes a Claim whenever the Action asks for one. A nil error is the
-// permission to execute once, while the lease lasts. The other ends are *NotAgentError, *EndedError, *ElsewhereError,
-// *GoneError, *StatementError when the Claim does not count, and *WaitingError when ctx is done first.
-func (call *Call) WaitAdmitted(ctx context.Context, progress Progress) error {
+// waitAdmitted waits until this process is admitted. See Claim.
+func (call *Call) waitAdmitted(ctx context.Context) error {
 	if call.claimID == "" {
 		return fmt.Errorf("action %s was proposed without a claimID, so this call cannot execute it: Attach to it", call.action.Name)
 	}
 	if err := call.agentOnly(ctx); err != nil {
 		return err
 	}
-	return call.await(ctx, progress, func(ctx context.Context, action *v1alpha1.Action) (bool, error) {
+	return call.await(ctx, func(ctx context.Context, action *v1alpha1.Action) (bool, error) {
 		switch state := stateOf(action); {
 		case state == v1alpha1.ActionAdmitted:
-			if action.Status.Execution == nil || action.Status.Execution.ClaimID != call.claimID {
+			if !call.admitted(action) {
 				return true, &ElsewhereError{Action: action}
 			}
 			return true, nil
 		case state == v1alpha1.ActionClaimable:
-			return false, call.claim(ctx, action, progress)
+			return false, call.claim(ctx, action)
 		case state.Terminal():
-			return true, &EndedError{Action: action}
+			return true, call.client.refusedBy(ctx, action)
 		}
 		return false, nil
 	})
+}
+
+// admitted reports whether an Action was admitted for this call: for its claimID, and not for an Executor of the operator.
+func (call *Call) admitted(action *v1alpha1.Action) bool {
+	execution := action.Status.Execution
+	return execution != nil && execution.Mode == v1alpha1.ExecutionModeAgent && execution.ClaimID == call.claimID
 }
 
 // agentOnly refuses whoever did not propose the Action: nothing else they say about its execution can ever count. An Action
@@ -85,37 +84,68 @@ func (call *Call) agentOnly(ctx context.Context) error {
 	return nil
 }
 
-// WaitFinished waits until the Action has ended and its receipt is written. A *StatementError says that the report of this
-// call does not count.
-func (call *Call) WaitFinished(ctx context.Context) (*v1alpha1.Action, error) {
-	err := call.await(ctx, nil, func(_ context.Context, action *v1alpha1.Action) (bool, error) {
+// Wait waits until the Action has ended and has its receipt. A nil error means that its effect is committed; in observe mode, that what was
+// done was reported committed. What else it ended as has its own error, as for Protect. When the end does not come before ctx is done it
+// is a *WaitingError, or, if this call has reported, an *UnknownError.
+func (call *Call) Wait(ctx context.Context) (Receipt, error) {
+	err := call.await(ctx, func(_ context.Context, action *v1alpha1.Action) (bool, error) {
 		return action.Status.ReceiptRef != nil, nil
 	})
-	return call.action, err
+	var uncounted *StatementError
+	switch {
+	case err == nil:
+		return call.receipt(ctx), call.end(ctx)
+	case call.said.result == "":
+		return call.known(), err
+	case errors.As(err, &uncounted):
+		return call.known(), &UnknownError{Action: call.action, Why: fmt.Sprintf("%s was reported in vain", call.said.result), Err: err, Returned: call.said.returned}
+	}
+	why := fmt.Sprintf("%s was reported, but the operator has not settled it", call.said.result)
+	return call.known(), &UnknownError{Action: call.action, Why: why, Err: err, Returned: call.said.returned}
 }
 
-// await follows the Action until step says that it is done, and beside it the last statement of this call: one that does not
-// count would be waited on for nothing.
-func (call *Call) await(ctx context.Context, progress Progress, step func(context.Context, *v1alpha1.Action) (bool, error)) error {
+// doubtAfter is how long a statement of a call may be without consequence before somebody looks whether it counts. Most have one at once.
+const doubtAfter = time.Second
+
+// await follows the Action, from how it was last seen, until step says that it is done; and after a while beside it the last statement of
+// this call: one that does not count would be waited on for nothing.
+func (call *Call) await(ctx context.Context, step func(context.Context, *v1alpha1.Action) (bool, error)) error {
+	said := ""
+	see := func(action *v1alpha1.Action) (bool, error) {
+		call.action = action
+		if word := string(stateOf(action)) + " " + action.Status.Reason; word != said && !Untouched(action) {
+			said = word
+			call.tell(StageState, action)
+		}
+		return step(ctx, action)
+	}
+	if done, err := see(call.action); done || err != nil {
+		return err
+	}
 	following, stop := context.WithCancel(ctx)
 	defer stop()
-	updates := call.client.Follow(following, call.action)
+	updates := call.client.followFrom(following, call.action, call.action.ResourceVersion)
 	var verdicts <-chan Update
 	var judged kube.Object
 	silence := time.NewTimer(SilentAfter)
 	defer silence.Stop()
-	said := ""
+	doubt := time.NewTimer(doubtAfter)
+	defer doubt.Stop()
 	for {
 		if call.statement != judged {
-			judged = call.statement
-			verdicts = call.client.Follow(following, judged)
+			judged, verdicts = call.statement, nil
+			doubt.Reset(doubtAfter)
 		}
 		select {
+		case <-doubt.C:
+			if judged != nil {
+				verdicts = call.client.Follow(following, judged)
+			}
 		case <-ctx.Done():
-			return &WaitingError{Action: call.action, Err: ctx.Err()}
+			return call.stillWaiting(ctx.Err())
 		case <-silence.C:
 			if Untouched(call.action) {
-				progress.tell(StageSilent, call.action)
+				call.tell(StageSilent, call.action)
 			}
 		case update, open := <-verdicts:
 			if !open || update.Err != nil {
@@ -128,21 +158,15 @@ func (call *Call) await(ctx context.Context, progress Progress, step func(contex
 			}
 		case update, open := <-updates:
 			if !open {
-				return &WaitingError{Action: call.action, Err: ctx.Err()}
+				return call.stillWaiting(ctx.Err())
 			}
 			if apierrors.IsNotFound(update.Err) {
 				return &GoneError{Name: call.action.Name}
 			}
 			if update.Err != nil {
-				return &WaitingError{Action: call.action, Err: update.Err}
+				return call.stillWaiting(update.Err)
 			}
-			action := update.Object.(*v1alpha1.Action)
-			call.action = action
-			if word := string(stateOf(action)) + " " + action.Status.Reason; word != said && !Untouched(action) {
-				said = word
-				progress.tell(StageState, action)
-			}
-			if done, err := step(ctx, action); done || err != nil {
+			if done, err := see(update.Object.(*v1alpha1.Action)); done || err != nil {
 				return err
 			}
 		}
@@ -180,7 +204,7 @@ func acceptedCondition(statement kube.Object) *metav1.Condition {
 }
 
 // claim makes a Claim for the present claimableTime, once.
-func (call *Call) claim(ctx context.Context, action *v1alpha1.Action, progress Progress) error {
+func (call *Call) claim(ctx context.Context, action *v1alpha1.Action) error {
 	at := action.Status.ClaimableTime
 	if at == nil || call.claimed.Equal(at) {
 		return nil
@@ -207,7 +231,7 @@ func (call *Call) claim(ctx context.Context, action *v1alpha1.Action, progress P
 		return err
 	}
 	call.claimed, call.statement = *at, claim
-	progress.tell(StageClaimed, action)
+	call.tell(StageClaimed, action)
 	return nil
 }
 

@@ -37,13 +37,13 @@ func (r *run) positiveControl(ctx context.Context, report *Report) error {
 	}
 	for work, times := range map[string]int{careless: 2, unlucky: 1} {
 		i := item(work, "chaos.pay", work, 10, patience, control.URL())
-		request := client.Request{ActionType: i.ActionType, Arguments: i.Arguments, LeaseDuration: i.Lease}
-		_, err := sdk.Do(ctx, request, func(ctx context.Context, x client.Execution) (report client.Report) {
+		request := client.Proposal{ActionType: i.ActionType, Arguments: i.Arguments, LeaseDuration: i.Lease}
+		_, err := sdk.Protect(ctx, request, func(ctx context.Context, x client.Execution) (_ any, err error) {
 			for range times {
-				report = remote.Send(ctx, i.Remote, remote.CallOf(x, 0, work))
+				err = remote.Send(ctx, i.Remote, remote.CallOf(x, 0, work))
 			}
-			return report
-		}, nil)
+			return nil, err
+		})
 		var unknown *client.UnknownError
 		if err != nil && !errors.As(err, &unknown) {
 			return fmt.Errorf("the positive control %s: %w", work, err)

@@ -43,14 +43,14 @@ func (r *run) loseRecords(ctx context.Context, report *Report) error {
 	var lost []*v1alpha1.Action
 	for n := range lostRecords {
 		i := item(fmt.Sprintf("lost-%d", n), "chaos.pay", fmt.Sprintf("lost-%d", n), 10, patience, server.URL())
-		a, err := sdk.Do(ctx, client.Request{ActionType: i.ActionType, Arguments: i.Arguments, LeaseDuration: i.Lease},
-			func(ctx context.Context, x client.Execution) client.Report {
-				return remote.Send(ctx, i.Remote, remote.CallOf(x, 0, i.Work))
-			}, nil)
+		r, err := sdk.Protect(ctx, client.Proposal{ActionType: i.ActionType, Arguments: i.Arguments, LeaseDuration: i.Lease},
+			func(ctx context.Context, x client.Execution) (any, error) {
+				return nil, remote.Send(ctx, i.Remote, remote.CallOf(x, 0, i.Work))
+			})
 		if err != nil {
 			return err
 		}
-		lost = append(lost, a)
+		lost = append(lost, r.Action)
 	}
 	r.namespace = ns
 	r.faults.set(crashing)

@@ -75,8 +75,8 @@ func (a *agent) govern(ctx context.Context, c card) error {
 }
 
 // request of a card.
-func request(c card, payment string) client.Request {
-	r := client.Request{
+func request(c card, payment string) client.Proposal {
+	r := client.Proposal{
 		ActionType: actionType, LeaseDuration: lease,
 		Arguments: map[string]any{"payment_id": payment, "amount": askedFrom - 1},
 	}
@@ -107,25 +107,25 @@ func (a *agent) execute(ctx context.Context, call *client.Call, c card) (err err
 		switch thrown := recover().(type) {
 		case nil:
 		case exception:
-			_, err = call.WaitFinished(ctx)
+			_, err = call.Wait(ctx)
 		default:
 			panic(thrown)
 		}
 	}()
 	var broken error
-	err = call.Execute(ctx, func(ctx context.Context, x client.Execution) client.Report {
+	_, err = call.Execute(ctx, func(ctx context.Context, x client.Execution) (any, error) {
 		if i, harmful := injection(x, c); harmful {
 			if broken = a.scene.journal.Record(i); broken != nil {
-				return client.NotExecuted(broken.Error()) // what is not on record must not be caused
+				return nil, client.NotExecuted(broken) // what is not on record must not be caused
 			}
 		}
-		return a.perform(ctx, call, x, c)
-	}, nil)
+		return nil, a.perform(ctx, call, x, c)
+	})
 	return errors.Join(broken, err)
 }
 
 // perform is the executor. Whatever it does wrong is on record by now.
-func (a *agent) perform(ctx context.Context, call *client.Call, x client.Execution, c card) client.Report {
+func (a *agent) perform(ctx context.Context, call *client.Call, x client.Execution, c card) error {
 	switch c.kind {
 	case executorTimeout:
 		return a.timeOut(ctx, x, c)
@@ -134,7 +134,7 @@ func (a *agent) perform(ctx context.Context, call *client.Call, x client.Executi
 		if c.reaches {
 			behaviour = remote.ExecuteAndLose
 		}
-		panic(exception{errors.New(a.call(ctx, x, behaviour).Error)})
+		panic(exception{a.call(ctx, x, behaviour)})
 	case notExecuted:
 		return a.call(ctx, x, remote.Refuse)
 	case leaseLapse:
@@ -144,32 +144,32 @@ func (a *agent) perform(ctx context.Context, call *client.Call, x client.Executi
 }
 
 // timeOut waits for an answer that does not come. The remote got the request, or it was lost on its way.
-func (a *agent) timeOut(ctx context.Context, x client.Execution, c card) client.Report {
+func (a *agent) timeOut(ctx context.Context, x client.Execution, c card) error {
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
 	if c.reaches {
 		return a.call(ctx, x, remote.ExecuteAndHang)
 	}
 	<-ctx.Done()
-	return client.Unknown("the remote did not answer in time")
+	return errors.New("the remote did not answer in time")
 }
 
 // outlive says nothing until the operator has declared the lease over, and reports then what it did: too late.
-func (a *agent) outlive(ctx context.Context, call *client.Call, x client.Execution, c card) client.Report {
-	report := client.NotExecuted("the process was stopped before it began")
+func (a *agent) outlive(ctx context.Context, call *client.Call, x client.Execution, c card) error {
+	err := client.NotExecuted(errors.New("the process was stopped before it began"))
 	if c.reaches {
-		report = a.call(ctx, x, remote.Execute)
+		err = a.call(ctx, x, remote.Execute)
 	}
 	// The context of an execution ends with its lease. This is the executor that does not look at it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stall)
 	defer cancel()
 	// If the lapse is never declared this reports in time after all, and the table shows it.
-	_, _ = call.WaitFinished(ctx)
-	return report
+	_, _ = call.Wait(ctx)
+	return err
 }
 
 // call sends the request to the remote, which behaves as it is told for this Action.
-func (a *agent) call(ctx context.Context, x client.Execution, behaviour remote.Behaviour) client.Report {
+func (a *agent) call(ctx context.Context, x client.Execution, behaviour remote.Behaviour) error {
 	a.scene.behaviours.Store(string(x.Action.UID), behaviour)
 	return remote.Send(ctx, a.scene.remote.URL(), remote.CallOf(x, a.number, ""))
 }

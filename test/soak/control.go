@@ -81,15 +81,15 @@ func (a *agent) take(ctx context.Context, next step) error {
 	}
 	var caused judge.Injection
 	var unrecorded error
-	err = call.Execute(ctx, func(ctx context.Context, x client.Execution) client.Report {
+	_, err = call.Execute(ctx, func(ctx context.Context, x client.Execution) (any, error) {
 		caused, _ = injection(x, card{kind: unknownException})
 		if next.recorded == before {
 			if unrecorded = a.scene.journal.Record(caused); unrecorded != nil {
-				return client.NotExecuted(unrecorded.Error())
+				return nil, client.NotExecuted(unrecorded)
 			}
 		}
-		return a.call(ctx, x, next.behaviour)
-	}, nil)
+		return nil, a.call(ctx, x, next.behaviour)
+	})
 	if !expected(err) || unrecorded != nil {
 		return errors.Join(err, unrecorded)
 	}

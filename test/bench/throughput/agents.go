@@ -195,14 +195,14 @@ func newSDKAgent(cfg *rest.Config) (*sdkAgent, error) {
 func (a *sdkAgent) once(ctx context.Context) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	request := sdk.Request{ActionType: "stripe.refund", Arguments: map[string]any{
+	request := sdk.Proposal{ActionType: "stripe.refund", Arguments: map[string]any{
 		"payment_id": uuid.NewString(), "amount": a.amount, "currency": "eur", "note": `the customer said "it never arrived"`,
 	}}
 	s := sample{began: time.Now()}
-	_, err := a.sdk.Do(ctx, request, func(context.Context, sdk.Execution) sdk.Report {
+	_, err := a.sdk.Protect(ctx, request, func(context.Context, sdk.Execution) (any, error) {
 		s.admitted = time.Now()
-		return sdk.Committed()
-	}, nil)
+		return nil, nil
+	})
 	s.ended = time.Now()
 	return s, err
 }

@@ -93,7 +93,7 @@ func hashWith(a v1alpha1.Action, change *strings.Replacer) (string, error) {
 		resource := change.Replace(*a.Status.Resource)
 		a.Status.Resource = &resource
 	}
-	p, err := sdk.ProposalOf(&a, v1alpha1.DefaultEnvironment)
+	p, err := sdk.KernelProposal(&a, v1alpha1.DefaultEnvironment)
 	if err != nil {
 		return "", err
 	}

@@ -72,28 +72,29 @@ func (a *agent) do(ctx context.Context, item desk.Item) {
 	waiting, cancel := context.WithTimeout(ctx, item.Patience)
 	defer cancel()
 	p := desk.Progress{Work: item.Work}
-	call, err := a.sdk.Propose(waiting, client.Request{ActionType: item.ActionType, Arguments: item.Arguments, LeaseDuration: item.Lease})
+	call, err := a.sdk.Propose(waiting, client.Proposal{ActionType: item.ActionType, Arguments: item.Arguments, LeaseDuration: item.Lease})
 	if err != nil {
 		a.tell(ctx, p, desk.StageEnded, err)
 		return
 	}
 	p.Action, p.ActionUID, p.ClaimID = call.Action().Name, string(call.Action().UID), call.ClaimID()
 	a.tell(ctx, p, desk.StageProposed, nil)
-	execute := func(ctx context.Context, x client.Execution) client.Report {
+	execute := func(ctx context.Context, x client.Execution) (any, error) {
 		sent := remote.CallOf(x, os.Getpid(), item.Work)
 		p.EffectKey, p.Attempt = sent.EffectKey, sent.Attempt
 		a.tell(ctx, p, desk.StageAdmitted, nil)
-		report := remote.Send(ctx, item.Remote, sent)
-		p.Result = report.Result
+		err := remote.Send(ctx, item.Remote, sent)
+		p.Result = client.ResultOf(err)
 		// The lease may be over by now; what is told of it does not depend on that.
 		a.tell(context.WithoutCancel(ctx), p, desk.StageExecuted, nil)
-		return report
+		return nil, err
 	}
-	err = call.Execute(waiting, execute, func(stage client.Stage, _ *v1alpha1.Action) {
+	call.Progress = func(stage client.Stage, _ *v1alpha1.Action) {
 		if stage == client.StageReported {
 			a.tell(ctx, p, desk.StageReported, nil)
 		}
-	})
+	}
+	_, err = call.Execute(waiting, execute)
 	p.State, p.Unsaid = call.Action().Status.State, unsaid(err)
 	a.tell(ctx, p, desk.StageEnded, err)
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -135,15 +136,15 @@ var _ = Describe("the points of an operator, of agents and of people", Ordered, 
 		Eventually(func() []string { return recorded.since(0, ns) }).Should(ContainElement(PointAppendEvent))
 	}, NodeTimeout(time.Minute))
 
-	refund := func(payment string, amount int) sdk.Request {
-		return sdk.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": amount}}
+	refund := func(payment string, amount int) sdk.Proposal {
+		return sdk.Proposal{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": amount}}
 	}
 	next := func() string {
 		payments++
 		return fmt.Sprintf("txn-%d", payments)
 	}
-	reports := func(r sdk.Report) sdk.Executor {
-		return func(context.Context, sdk.Execution) sdk.Report { return r }
+	reports := func(err error) sdk.Function {
+		return func(context.Context, sdk.Execution) (any, error) { return nil, err }
 	}
 	approve := func(ctx context.Context, who string, a *v1alpha1.Action) {
 		GinkgoHelper()
@@ -157,7 +158,7 @@ var _ = Describe("the points of an operator, of agents and of people", Ordered, 
 		Expect(people[who].Create(ctx, o)).To(Succeed())
 	}
 	// asked proposes and lets people say yes, one after the other.
-	asked := func(ctx context.Context, request sdk.Request, who ...string) *sdk.Call {
+	asked := func(ctx context.Context, request sdk.Proposal, who ...string) *sdk.Call {
 		GinkgoHelper()
 		call, err := agent.Propose(ctx, request)
 		Expect(err).NotTo(HaveOccurred())
@@ -187,7 +188,7 @@ var _ = Describe("the points of an operator, of agents and of people", Ordered, 
 
 	It("are those of an action that is allowed", func(ctx context.Context) {
 		mark := recorded.mark()
-		_, err := agent.Do(ctx, refund(next(), 100), reports(sdk.Committed()), nil)
+		_, err := agent.Protect(ctx, refund(next(), 100), reports(nil))
 		Expect(err).NotTo(HaveOccurred())
 		expect(mark, PointPropose, PointReserve, PointAdmit, PointReport, PointSettle, PointAppend, PointFinish)
 	}, SpecTimeout(30*time.Second))
@@ -195,32 +196,32 @@ var _ = Describe("the points of an operator, of agents and of people", Ordered, 
 	It("are those of an action that people are asked about", func(ctx context.Context) {
 		mark := recorded.mark()
 		call := asked(ctx, refund(next(), 2000), "alice")
-		Expect(call.Execute(ctx, reports(sdk.Committed()), nil)).To(Succeed())
+		Expect(call.Execute(ctx, reports(nil))).Error().NotTo(HaveOccurred())
 		expect(mark, PointPropose, PointPin, PointApprove, PointClaimable, PointClaim, PointReserve, PointAdmit, PointReport, PointSettle, PointAppend, PointFinish)
 		alsoBeside(mark, PointJudgeApproval, PointJudgeClaim, "events.create")
 	}, SpecTimeout(30*time.Second))
 
 	It("tell a vote from the question", func(ctx context.Context) {
 		mark := recorded.mark()
-		request := sdk.Request{ActionType: "grant.admin", Arguments: map[string]any{"to": "user-1"}}
+		request := sdk.Proposal{ActionType: "grant.admin", Arguments: map[string]any{"to": "user-1"}}
 		call := asked(ctx, request, "alice", "bob")
-		Expect(call.Execute(ctx, reports(sdk.Committed()), nil)).To(Succeed())
+		Expect(call.Execute(ctx, reports(nil))).Error().NotTo(HaveOccurred())
 		expect(mark, PointPropose, PointPin, PointApprove, PointWait, PointApprove, PointClaimable, PointClaim, PointReserve, PointAdmit, PointReport, PointSettle, PointAppend, PointFinish)
 	}, SpecTimeout(30*time.Second))
 
 	It("are those of an action that is denied", func(ctx context.Context) {
 		mark := recorded.mark()
-		_, err := agent.Do(ctx, refund(next(), 9000), reports(sdk.Committed()), nil)
-		Expect(err).To(BeAssignableToTypeOf(&sdk.EndedError{}))
+		_, err := agent.Protect(ctx, refund(next(), 9000), reports(nil))
+		Expect(err).To(BeAssignableToTypeOf(&sdk.DeniedError{}))
 		expect(mark, PointPropose, PointEnd, PointAppend, PointFinish)
 	}, SpecTimeout(30*time.Second))
 
 	It("tell the next attempt from the first", func(ctx context.Context) {
 		payment := next()
-		_, err := agent.Do(ctx, refund(payment, 100), reports(sdk.NotExecuted("the provider refused")), nil)
+		_, err := agent.Protect(ctx, refund(payment, 100), reports(sdk.NotExecuted(errors.New("the provider refused"))))
 		Expect(err).To(HaveOccurred())
 		mark := recorded.mark()
-		_, err = agent.Do(ctx, refund(payment, 100), reports(sdk.Committed()), nil)
+		_, err = agent.Protect(ctx, refund(payment, 100), reports(nil))
 		Expect(err).NotTo(HaveOccurred())
 		// The agent tries the name of its first Action, which is taken.
 		expect(mark, PointPropose, PointRenew, PointAdmit, PointReport, PointSettle, PointAppend, PointFinish)
@@ -230,7 +231,8 @@ var _ = Describe("the points of an operator, of agents and of people", Ordered, 
 		payment := next()
 		call, err := agent.Propose(ctx, refund(payment, 100))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(call.Execute(ctx, reports(sdk.Unknown("no answer")), nil)).NotTo(Succeed())
+		_, err = call.Execute(ctx, reports(errors.New("no answer")))
+		Expect(err).To(HaveOccurred())
 		a := call.Action()
 		Expect(a.Status.ReceiptRef).NotTo(BeNil())
 		e := &v1alpha1.Effect{}
@@ -253,12 +255,12 @@ var _ = Describe("the points of an operator, of agents and of people", Ordered, 
 		mark := recorded.mark()
 		call, err := agent.Propose(ctx, refund(next(), 100))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
+		Expect(call.Claim(ctx)).Error().NotTo(HaveOccurred())
 		lease := time.Until(call.Action().Status.Execution.LeaseExpirationTime.Time)
 		clock.Advance(GinkgoT(), lease+flow.LapseGrace+time.Second)
 		expect(mark, PointPropose, PointReserve, PointAdmit, PointLapse, PointSettle, PointAppend, PointFinish)
 		mark = recorded.mark()
-		Expect(call.Report(ctx, sdk.Committed())).NotTo(Succeed())
+		Expect(call.Report(ctx, nil, nil)).NotTo(Succeed())
 		expect(mark, PointReportLate, PointNoteLate)
 		alsoBeside(mark, PointJudgeOutcome)
 	}, SpecTimeout(30*time.Second))

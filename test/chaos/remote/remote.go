@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -165,27 +166,27 @@ func (s *Server) execute(call Call) {
 var caller = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // Send makes the call and says what the agent knows then: done, for certain not done, or neither.
-func Send(ctx context.Context, url string, call Call) client.Report {
+func Send(ctx context.Context, url string, call Call) error {
 	body, err := json.Marshal(call)
 	if err != nil {
-		return client.NotExecuted(err.Error())
+		return client.NotExecuted(err)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return client.NotExecuted(err.Error())
+		return client.NotExecuted(err)
 	}
 	// A request that net/http cannot rewind is never sent twice.
 	request.GetBody = nil
 	response, err := caller.Do(request)
 	if err != nil {
-		return client.Unknown(err.Error())
+		return err
 	}
 	defer response.Body.Close() // it was only read
 	switch response.StatusCode {
 	case http.StatusOK:
-		return client.Committed()
+		return nil
 	case http.StatusConflict:
-		return client.NotExecuted("the remote refused it")
+		return client.NotExecuted(errors.New("the remote refused it"))
 	}
-	return client.Unknown("the remote answered " + response.Status)
+	return errors.New("the remote answered " + response.Status)
 }

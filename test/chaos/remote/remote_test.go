@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
+	"ctrlrun.dev/operator/client"
 )
 
 func TestBehaviours(t *testing.T) {
@@ -32,8 +33,8 @@ func TestBehaviours(t *testing.T) {
 			}
 			defer cancel()
 			call := Call{Namespace: "n", EffectKey: "refund:1", Attempt: 2}
-			if got := Send(ctx, s.URL(), call); got.Result != want.report {
-				t.Errorf("the agent reports %s (%s), want %s", got.Result, got.Error, want.report)
+			if err := Send(ctx, s.URL(), call); client.ResultOf(err) != want.report {
+				t.Errorf("the agent reports %s (%v), want %s", client.ResultOf(err), err, want.report)
 			}
 			if got := len(s.Executions()); got != want.done {
 				t.Errorf("done %d times, want %d", got, want.done)
@@ -57,7 +58,9 @@ func TestNothingIsMerged(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	call := Call{Namespace: "n", EffectKey: "refund:1", Attempt: 1, Token: "t"}
 	for range 2 {
-		Send(context.Background(), s.URL(), call)
+		if err := Send(context.Background(), s.URL(), call); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got := len(s.Executions()); got != 2 {
 		t.Errorf("two calls were counted as %d", got)
@@ -73,7 +76,7 @@ func TestARemoteThatIsGoneProvesNothing(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := Send(context.Background(), url, Call{}); got.Result != v1alpha1.OutcomeUnknown {
-		t.Errorf("got %s", got.Result)
+	if got := client.ResultOf(Send(context.Background(), url, Call{})); got != v1alpha1.OutcomeUnknown {
+		t.Errorf("got %s", got)
 	}
 }

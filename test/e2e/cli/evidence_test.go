@@ -68,7 +68,7 @@ func (s *cliStage) unknown(ctx context.Context, n int) {
 	for range 12 {
 		wg.Go(func() {
 			for id := range ids {
-				_, err := c.Do(ctx, refundRequest(fmt.Sprint("lost-", id), 5), func(context.Context, client.Execution) client.Report { return client.Unknown("the connection broke") }, nil)
+				_, err := c.Protect(ctx, refundRequest(fmt.Sprint("lost-", id), 5), func(context.Context, client.Execution) (any, error) { return nil, errors.New("the connection broke") })
 				var unknown *client.UnknownError
 				var ended *client.EndedError
 				if !errors.As(err, &unknown) && !errors.As(err, &ended) {

@@ -64,8 +64,8 @@ func (s *cliStage) sdkOf(config *rest.Config) *client.Client {
 	return c
 }
 
-func refundRequest(id string, amount int) client.Request {
-	return client.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": id, "amount": amount}}
+func refundRequest(id string, amount int) client.Proposal {
+	return client.Proposal{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": id, "amount": amount}}
 }
 
 // proposals are the Actions of one effect.
@@ -95,26 +95,26 @@ var _ = Describe("the Go SDK", Ordered, func() {
 	It("takes up its own proposal after a lost answer, and executes once", func(ctx SpecContext) {
 		c, lost := s.sdk(s.agent, "actions")
 		runs := 0
-		action, err := c.Do(ctx, refundRequest("lost-action", 5), func(_ context.Context, x client.Execution) client.Report {
+		receipt, err := c.Protect(ctx, refundRequest("lost-action", 5), func(_ context.Context, x client.Execution) (any, error) {
 			runs++
-			Expect(string(x.Arguments)).To(Equal(`{"amount":5,"payment_id":"lost-action"}`))
+			Expect(string(x.CanonicalArguments)).To(Equal(`{"amount":5,"payment_id":"lost-action"}`))
 			Expect(x.Token).NotTo(BeEmpty())
 			Expect(x.LeaseRemaining).To(BeNumerically("~", 5*time.Minute, 30*time.Second))
-			return client.Committed()
-		}, nil)
+			return nil, nil
+		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(lost.Load()).To(BeEquivalentTo(1))
 		Expect(runs).To(Equal(1))
-		Expect(action.Name).To(Equal(refundName("lost-action")))
+		Expect(receipt.Action.Name).To(Equal(refundName("lost-action")))
 		Expect(s.proposals("lost-action")).To(HaveLen(1))
 	}, SpecTimeout(time.Minute))
 
 	It("finds its own report after a lost answer", func(ctx SpecContext) {
 		c, lost := s.sdk(s.agent, "outcomes")
-		action, err := c.Do(ctx, refundRequest("lost-report", 5), func(context.Context, client.Execution) client.Report { return client.Committed() }, nil)
+		receipt, err := c.Protect(ctx, refundRequest("lost-report", 5), func(context.Context, client.Execution) (any, error) { return nil, nil })
 		Expect(err).NotTo(HaveOccurred())
 		Expect(lost.Load()).To(BeEquivalentTo(1))
-		Expect(action.Status.State).To(Equal(v1alpha1.ActionCommitted))
+		Expect(receipt.Action.Status.State).To(Equal(v1alpha1.ActionCommitted))
 	}, SpecTimeout(time.Minute))
 
 	It("claims again after a lost answer that it may not read", func(ctx SpecContext) {
@@ -123,13 +123,14 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		req.Unclaimed = true
 		call, err := c.Propose(ctx, req)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(call.Execute(ctx, func(context.Context, client.Execution) client.Report { return client.Committed() }, nil)).
-			To(MatchError(ContainSubstring("without a claimID")))
+		nothing := func(context.Context, client.Execution) (any, error) { return nil, nil }
+		_, err = call.Execute(ctx, nothing)
+		Expect(err).To(MatchError(ContainSubstring("without a claimID")))
 
 		call, err = c.Attach(ctx, call.Action().Name, "")
 		Expect(err).NotTo(HaveOccurred())
 		runs := 0
-		Expect(call.Execute(ctx, func(context.Context, client.Execution) client.Report { runs++; return client.Committed() }, nil)).To(Succeed())
+		Expect(call.Execute(ctx, func(context.Context, client.Execution) (any, error) { runs++; return nil, nil })).Error().NotTo(HaveOccurred())
 		Expect(lost.Load()).To(BeEquivalentTo(1))
 		Expect(runs).To(Equal(1))
 	}, SpecTimeout(time.Minute))
@@ -143,15 +144,15 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		}
 		Expect(env.Client(s.agent).Create(ctx, squatter)).To(Succeed())
 		c, _ := s.sdk(s.agent, "")
-		action, err := c.Do(ctx, refundRequest("squatted", 5), func(context.Context, client.Execution) client.Report { return client.Committed() }, nil)
+		receipt, err := c.Protect(ctx, refundRequest("squatted", 5), func(context.Context, client.Execution) (any, error) { return nil, nil })
 		Expect(err).NotTo(HaveOccurred())
-		Expect(action.Name).To(Equal(refundName("squatted") + ".2"))
+		Expect(receipt.Action.Name).To(Equal(refundName("squatted") + ".2"))
 	}, SpecTimeout(time.Minute))
 
 	It("reports unknown when the executor panics, and lets the panic go on", func(ctx SpecContext) {
 		c, _ := s.sdk(s.agent, "")
 		Expect(func() {
-			_, _ = c.Do(ctx, refundRequest("panic", 5), func(context.Context, client.Execution) client.Report { panic("boom") }, nil)
+			_, _ = c.Protect(ctx, refundRequest("panic", 5), func(context.Context, client.Execution) (any, error) { panic("boom") })
 		}).To(PanicWith("boom"))
 		Eventually(func() v1alpha1.ActionState { return s.action(refundName("panic")).Status.State }).
 			WithTimeout(20 * time.Second).Should(Equal(v1alpha1.ActionAmbiguous))
@@ -160,18 +161,18 @@ var _ = Describe("the Go SDK", Ordered, func() {
 	It("reports on a context of its own", func(ctx SpecContext) {
 		c, _ := s.sdk(s.agent, "")
 		calling, cancel := context.WithCancel(ctx)
-		action, err := c.Do(calling, refundRequest("cancelled", 5), func(context.Context, client.Execution) client.Report {
+		receipt, err := c.Protect(calling, refundRequest("cancelled", 5), func(context.Context, client.Execution) (any, error) {
 			cancel()
-			return client.Committed()
-		}, nil)
+			return nil, nil
+		})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(action.Status.State).To(Equal(v1alpha1.ActionCommitted))
+		Expect(receipt.Action.Status.State).To(Equal(v1alpha1.ActionCommitted))
 	}, SpecTimeout(time.Minute))
 
 	It("leaves a late report, and calls the outcome unknown", func(ctx SpecContext) {
 		c, _ := s.sdk(s.agent, "")
 		var lock string
-		action, err := c.Do(ctx, refundRequest("late", 5), func(_ context.Context, x client.Execution) client.Report {
+		receipt, err := c.Protect(ctx, refundRequest("late", 5), func(_ context.Context, x client.Execution) (any, error) {
 			lock = client.LockName(x.Action, x.Action.Status.Execution.ClaimID, s.agent.Name)
 			lapse := &v1alpha1.Outcome{
 				ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: lock},
@@ -183,14 +184,14 @@ var _ = Describe("the Go SDK", Ordered, func() {
 				},
 			}
 			Expect(env.Client(testenv.OperatorUser()).Create(ctx, lapse)).To(Succeed())
-			return client.Committed()
-		}, nil)
+			return nil, nil
+		})
 		var unknown *client.UnknownError
 		Expect(errors.As(err, &unknown)).To(BeTrue(), "%v", err)
 		var late v1alpha1.Outcome
 		Expect(env.Admin().Get(ctx, kube.ObjectKey{Namespace: s.namespace, Name: "late." + lock}, &late)).To(Succeed())
 		Expect(late.Spec.Result).To(Equal(v1alpha1.OutcomeCommitted))
-		Eventually(func() v1alpha1.ActionState { return s.action(action.Name).Status.State }).
+		Eventually(func() v1alpha1.ActionState { return s.action(receipt.Action.Name).Status.State }).
 			WithTimeout(20 * time.Second).Should(Equal(v1alpha1.ActionAmbiguous))
 	}, SpecTimeout(time.Minute))
 
@@ -199,12 +200,12 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		waiting, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		runs := 0
-		action, err := c.Do(waiting, refundRequest("withdrawn", 2000), func(context.Context, client.Execution) client.Report { runs++; return client.Committed() }, nil)
+		receipt, err := c.Protect(waiting, refundRequest("withdrawn", 2000), func(context.Context, client.Execution) (any, error) { runs++; return nil, nil })
 		var still *client.WaitingError
 		Expect(errors.As(err, &still)).To(BeTrue(), "%v", err)
 		Expect(still.Withdrawn).To(BeTrue())
 		Expect(runs).To(BeZero())
-		Eventually(func() string { return s.action(action.Name).Status.Reason }).WithTimeout(20 * time.Second).Should(Equal("withdrawn"))
+		Eventually(func() string { return s.action(receipt.Action.Name).Status.Reason }).WithTimeout(20 * time.Second).Should(Equal("withdrawn"))
 	}, SpecTimeout(time.Minute))
 
 	It("works with the fewest rights: create, and get on actions", func(ctx SpecContext) {
@@ -214,10 +215,10 @@ var _ = Describe("the Go SDK", Ordered, func() {
 			rbacv1.PolicyRule{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"actions"}, Verbs: []string{"get"}},
 		)).To(Succeed())
 		c, _ := s.sdk(poor, "")
-		action, err := c.Do(ctx, refundRequest("poor", 5), func(context.Context, client.Execution) client.Report { return client.Committed() }, nil)
+		receipt, err := c.Protect(ctx, refundRequest("poor", 5), func(context.Context, client.Execution) (any, error) { return nil, nil })
 		Expect(err).NotTo(HaveOccurred())
-		Expect(action.Name).To(MatchRegexp("^stripe-refund-[0-9a-f]{8}$"), "without the policies the name is made from the type")
-		Expect(action.Status.Effect.Key).To(Equal("refund:poor"))
+		Expect(receipt.Action.Name).To(MatchRegexp("^stripe-refund-[0-9a-f]{8}$"), "without the policies the name is made from the type")
+		Expect(receipt.Action.Status.Effect.Key).To(Equal("refund:poor"))
 	}, SpecTimeout(time.Minute))
 
 	It("does not wait for a claim that cannot count", func(ctx SpecContext) {
@@ -234,7 +235,11 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		call, err := c.Attach(ctx, proposed.Action().Name, "")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(call.GiveUp(ctx, "changed its mind")).To(Succeed())
-		err = call.WaitAdmitted(ctx, nil)
+		_, err = call.Claim(ctx)
+		Expect(err).To(MatchError(ContainSubstring("given up")))
+		again, err := c.Attach(ctx, proposed.Action().Name, call.ClaimID())
+		Expect(err).NotTo(HaveOccurred())
+		_, err = again.Claim(ctx)
 		var uncounted *client.StatementError
 		Expect(errors.As(err, &uncounted)).To(BeTrue(), "%v", err)
 		Expect(uncounted.Reason).To(Equal(v1alpha1.ReasonWithdrawn))
@@ -244,10 +249,11 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		stranger, err := other.Attach(ctx, proposed.Action().Name, "")
 		Expect(err).NotTo(HaveOccurred())
 		var notAgent *client.NotAgentError
-		Expect(errors.As(stranger.WaitAdmitted(ctx, nil), &notAgent)).To(BeTrue())
+		_, err = stranger.Claim(ctx)
+		Expect(errors.As(err, &notAgent)).To(BeTrue(), "%v", err)
 		call, err = c.Attach(ctx, proposed.Action().Name, "")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(call.Execute(ctx, func(context.Context, client.Execution) client.Report { return client.Committed() }, nil)).To(Succeed())
+		Expect(call.Execute(ctx, func(context.Context, client.Execution) (any, error) { return nil, nil })).Error().NotTo(HaveOccurred())
 	}, SpecTimeout(time.Minute))
 
 	It("reports to an apiserver that knows no rights for a moment, as one that has just started", func(ctx SpecContext) {
@@ -256,7 +262,7 @@ var _ = Describe("the Go SDK", Ordered, func() {
 		c, _ := s.sdk(agent, "")
 		call, err := c.Propose(ctx, refundRequest("norights", 5))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
+		Expect(call.Claim(ctx)).Error().NotTo(HaveOccurred())
 		bindings := &rbacv1.RoleBindingList{}
 		Expect(env.Admin().List(ctx, bindings, kube.InNamespace(s.namespace))).To(Succeed())
 		for _, b := range bindings.Items {
@@ -269,7 +275,7 @@ var _ = Describe("the Go SDK", Ordered, func() {
 			return apierrors.IsForbidden(env.Client(agent).Create(ctx, outcome.DeepCopy(), kube.DryRunAll))
 		}).WithTimeout(10 * time.Second).Should(BeTrue())
 		reported := make(chan error, 1)
-		go func() { reported <- call.Report(ctx, client.Committed()) }()
+		go func() { reported <- call.Report(ctx, nil, nil) }()
 		Consistently(reported).WithTimeout(time.Second).ShouldNot(Receive())
 		Expect(env.Grant(ctx, s.namespace, "ctrlrun-agent", agent)).To(Succeed())
 		Eventually(reported).WithTimeout(20 * time.Second).Should(Receive(BeNil()))
@@ -285,7 +291,7 @@ var _ = Describe("the Go SDK", Ordered, func() {
 
 	It("gives other ends their own error", func(ctx SpecContext) {
 		c, _ := s.sdk(s.agent, "")
-		_, err := c.Do(ctx, refundRequest("denied", 9000), nil, nil)
+		_, err := c.Protect(ctx, refundRequest("denied", 9000), func(context.Context, client.Execution) (any, error) { return nil, nil })
 		var ended *client.EndedError
 		Expect(errors.As(err, &ended)).To(BeTrue(), "%v", err)
 		Expect(ended.Action.Status.State).To(Equal(v1alpha1.ActionDenied))

@@ -3,6 +3,7 @@ package export
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -147,9 +148,9 @@ var _ = Describe("what the operator exports", Ordered, func() {
 
 		traced := request("txn_1", 100)
 		traced.Trace = client.TraceContext{Parent: remoteParent, State: "a=1"}
-		committed = s.do(c, traced, client.Committed())
-		denied = s.do(c, request("txn_2", 50000), client.Committed())
-		ambiguous = s.do(c, request("txn_3", 100), client.Unknown("no answer"))
+		committed = s.do(c, traced, nil)
+		denied = s.do(c, request("txn_2", 50000), nil)
+		ambiguous = s.do(c, request("txn_3", 100), errors.New("no answer"))
 
 		out, err := s.plugin([]string{"TRACEPARENT=" + remoteParent}, "propose", "stripe.refund", "payment_id=txn_4", "amount:=4000")
 		Expect(err).NotTo(HaveOccurred(), out)

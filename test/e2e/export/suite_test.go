@@ -68,8 +68,8 @@ func newStage() *stage {
 	return s
 }
 
-func request(payment string, amount int) client.Request {
-	return client.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": amount, "iban": "DE-private"}}
+func request(payment string, amount int) client.Proposal {
+	return client.Proposal{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": amount, "iban": "DE-private"}}
 }
 
 func (s *stage) sdk() *client.Client {
@@ -80,13 +80,13 @@ func (s *stage) sdk() *client.Client {
 }
 
 // do takes an action to its end, and returns it as it is then.
-func (s *stage) do(c context.Context, req client.Request, report client.Report) *v1alpha1.Action {
+func (s *stage) do(c context.Context, req client.Proposal, end error) *v1alpha1.Action {
 	GinkgoHelper()
-	o, err := s.sdk().Do(c, req, func(context.Context, client.Execution) client.Report { return report }, nil)
-	if o == nil || o.Status.State == "" {
+	r, err := s.sdk().Protect(c, req, func(context.Context, client.Execution) (any, error) { return nil, end })
+	if r.Action == nil || r.Action.Status.State == "" {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	return s.finished(o)
+	return s.finished(r.Action)
 }
 
 // finished waits for the receipt of an action.

@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,10 +29,10 @@ var _ = Describe("the metrics of the operator", func() {
 		}
 
 		By("executing one, leaving one Ambiguous, asking people about one, and having one denied")
-		for payment, report := range map[string]client.Report{"txn_good": client.Committed(), "txn_lost": client.Unknown("the provider did not answer")} {
+		for payment, end := range map[string]error{"txn_good": nil, "txn_lost": errors.New("the provider did not answer")} {
 			call := propose("stripe.refund", payment, 100)
-			Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
-			Expect(call.Report(ctx, report)).To(Succeed())
+			Expect(call.Claim(ctx)).Error().NotTo(HaveOccurred())
+			Expect(call.Report(ctx, nil, end)).To(Succeed())
 		}
 		propose("stripe.refund", "txn_large", 90_000)
 		propose("stripe.wire", "txn_unknown", 1)
@@ -49,8 +50,8 @@ var _ = Describe("the metrics of the operator", func() {
 			g.Expect(meta.IsStatusConditionFalse(settings.Status.Conditions, v1alpha1.EnforcingCondition)).To(BeTrue())
 		}).Should(Succeed())
 		call := proposed(ctx, observed, observer, "stripe.refund", "txn_seen", 90_000)
-		Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
-		Expect(call.Report(ctx, client.Committed())).To(Succeed())
+		Expect(call.Claim(ctx)).Error().NotTo(HaveOccurred())
+		Expect(call.Report(ctx, nil, nil)).To(Succeed())
 
 		By("breaking a glass")
 		brokenGlass(ctx, observed)
@@ -113,7 +114,7 @@ func proposed(ctx context.Context, ns string, agent testenv.User, actionType, pa
 	GinkgoHelper()
 	sdk, err := client.New(env.Config(agent), ns)
 	Expect(err).NotTo(HaveOccurred())
-	call, err := sdk.Propose(ctx, client.Request{ActionType: actionType, Arguments: map[string]any{"payment_id": payment, "amount": amount}})
+	call, err := sdk.Propose(ctx, client.Proposal{ActionType: actionType, Arguments: map[string]any{"payment_id": payment, "amount": amount}})
 	Expect(err).NotTo(HaveOccurred())
 	return call
 }

@@ -22,8 +22,8 @@ import (
 )
 
 var _ = Describe("An agent with the Go SDK, where nothing is enforced,", func() {
-	request := func(payment string, amount int) sdk.Request {
-		return sdk.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": amount}}
+	request := func(payment string, amount int) sdk.Proposal {
+		return sdk.Proposal{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": amount}}
 	}
 	It("executes what would have been denied, asked about or blocked, and hears what it did", func() {
 		s := observing()
@@ -31,33 +31,33 @@ var _ = Describe("An agent with the Go SDK, where nothing is enforced,", func() 
 		Expect(err).NotTo(HaveOccurred())
 		payment := unique("txn")
 		var tokens []string
-		execute := func(r sdk.Report) sdk.Executor {
-			return func(_ context.Context, x sdk.Execution) sdk.Report {
+		execute := func(end error) sdk.Function {
+			return func(_ context.Context, x sdk.Execution) (any, error) {
 				Expect(x.LeaseRemaining).To(BeNumerically(">", time.Minute))
 				tokens = append(tokens, x.Token)
-				return r
+				return nil, end
 			}
 		}
 		for _, amount := range []int{denied, asked, allowed} { // the second and third of one effect
-			a, err := c.Do(ctx, request(payment, amount), execute(sdk.Committed()), nil)
+			r, err := c.Protect(ctx, request(payment, amount), execute(nil))
 			Expect(err).NotTo(HaveOccurred())
-			Expect(a.Status.State).To(Equal(v1alpha1.ActionObserved))
-			Expect(sdk.EndOf(a)).To(Equal(v1alpha1.ActionCommitted))
+			Expect(r.Action.Status.State).To(Equal(v1alpha1.ActionObserved))
+			Expect(sdk.EndOf(r.Action)).To(Equal(v1alpha1.ActionCommitted))
 		}
 		Expect(tokens).To(HaveLen(3))
 		Expect(tokens[0]).NotTo(BeEmpty())
 		Expect(tokens[1:]).To(HaveEach(BeEmpty()), "what is not reserved has no token")
 
-		a, err := c.Do(ctx, request(unique("txn"), denied), execute(sdk.NotExecuted("the provider said no")), nil)
+		r, err := c.Protect(ctx, request(unique("txn"), denied), execute(sdk.NotExecuted(errors.New("the provider said no"))))
 		var ended *sdk.EndedError
 		Expect(errors.As(err, &ended)).To(BeTrue(), "%v", err)
 		Expect(err).To(MatchError(ContainSubstring("Observed, Failed")))
-		Expect(sdk.EndOf(a)).To(Equal(v1alpha1.ActionFailed))
+		Expect(sdk.EndOf(r.Action)).To(Equal(v1alpha1.ActionFailed))
 
-		a, err = c.Do(ctx, request(payment, allowed), execute(sdk.Unknown("the connection broke")), nil)
+		r, err = c.Protect(ctx, request(payment, allowed), execute(errors.New("the connection broke")))
 		var unknown *sdk.UnknownError
 		Expect(errors.As(err, &unknown)).To(BeTrue(), "%v", err)
-		Expect(sdk.EndOf(a)).To(Equal(v1alpha1.ActionAmbiguous))
+		Expect(sdk.EndOf(r.Action)).To(Equal(v1alpha1.ActionAmbiguous))
 		Expect(tokens).To(HaveLen(5))
 		s.chainHolds()
 	})
@@ -66,10 +66,10 @@ var _ = Describe("An agent with the Go SDK, where nothing is enforced,", func() 
 		s := observing()
 		c, err := sdk.New(env.Config(s.agent), s.ns)
 		Expect(err).NotTo(HaveOccurred())
-		_, err = c.Do(ctx, sdk.Request{ActionType: "mail.send", Arguments: map[string]any{"to": "somebody"}}, func(context.Context, sdk.Execution) sdk.Report {
+		_, err = c.Protect(ctx, sdk.Proposal{ActionType: "mail.send", Arguments: map[string]any{"to": "somebody"}}, func(context.Context, sdk.Execution) (any, error) {
 			Fail("it executes")
-			return sdk.Committed()
-		}, nil)
+			return nil, nil
+		})
 		var ended *sdk.EndedError
 		Expect(errors.As(err, &ended)).To(BeTrue(), "%v", err)
 		Expect(ended.Action.Status.State).To(Equal(v1alpha1.ActionDenied))

@@ -10,7 +10,6 @@ import (
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
-	"ctrlrun.dev/operator/client"
 	"ctrlrun.dev/operator/test/testenv"
 )
 
@@ -61,11 +60,11 @@ var _ = Describe("two operators that take turns", func() {
 		}).Should(BeEmpty(), "the lease is given back; nobody waits for it to run out")
 
 		By("reporting to the other, and proposing to it")
-		Expect(running.Report(ctx, client.Committed())).To(Succeed())
+		Expect(running.Report(ctx, nil, nil)).To(Succeed())
 		s.reaches(ctx, running, v1alpha1.ActionCommitted)
 		next := s.admitted(ctx, refund(payment(2), 100))
 		Expect(holder()).NotTo(BeElementOf(led, ""))
-		Expect(next.Report(ctx, client.Committed())).To(Succeed())
+		Expect(next.Report(ctx, nil, nil)).To(Succeed())
 		s.reaches(ctx, next, v1alpha1.ActionCommitted)
 		s.chainHolds(ctx, 2)
 		alive(follower)

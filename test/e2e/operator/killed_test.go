@@ -51,20 +51,20 @@ func (r *remote) sum() int {
 }
 
 // execute refunds a payment at the remote.
-func (r *remote) execute(payment string) client.Executor {
-	return func(ctx context.Context, _ client.Execution) client.Report {
+func (r *remote) execute(payment string) client.Function {
+	return func(ctx context.Context, _ client.Execution) (any, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+"/"+payment, nil)
 		if err != nil {
-			return client.NotExecuted(err.Error())
+			return nil, client.NotExecuted(err)
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			return client.Unknown(err.Error())
+			return nil, err
 		}
 		if err := response.Body.Close(); err != nil {
-			return client.Unknown(err.Error())
+			return nil, err
 		}
-		return client.Committed()
+		return nil, nil
 	}
 }
 
@@ -85,7 +85,7 @@ var _ = Describe("an operator that is killed", func() {
 			for n := from; n < to; n++ {
 				for range each {
 					// How it ended for the agent does not matter here: what is on record is compared with what was executed.
-					agents.Go(func() { _, _ = s.sdk.Do(ctx, refund(payment(n), 100), provider.execute(payment(n)), nil) })
+					agents.Go(func() { _, _ = s.sdk.Protect(ctx, refund(payment(n), 100), provider.execute(payment(n))) })
 				}
 			}
 		}

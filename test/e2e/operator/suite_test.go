@@ -114,14 +114,14 @@ func newScene(ctx context.Context) *scene {
 	return s
 }
 
-func refund(payment string, amount int) client.Request {
-	return client.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": amount}}
+func refund(payment string, amount int) client.Proposal {
+	return client.Proposal{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": amount}}
 }
 
 func payment(n int) string { return fmt.Sprintf("txn_%d", n) }
 
 // propose makes an Action that this process wants to execute.
-func (s *scene) propose(ctx context.Context, r client.Request) *client.Call {
+func (s *scene) propose(ctx context.Context, r client.Proposal) *client.Call {
 	GinkgoHelper()
 	call, err := s.sdk.Propose(ctx, r)
 	Expect(err).NotTo(HaveOccurred())
@@ -129,10 +129,10 @@ func (s *scene) propose(ctx context.Context, r client.Request) *client.Call {
 }
 
 // admitted proposes and waits until this process may execute.
-func (s *scene) admitted(ctx context.Context, r client.Request) *client.Call {
+func (s *scene) admitted(ctx context.Context, r client.Proposal) *client.Call {
 	GinkgoHelper()
 	call := s.propose(ctx, r)
-	Expect(call.WaitAdmitted(ctx, nil)).To(Succeed())
+	Expect(call.Claim(ctx)).Error().NotTo(HaveOccurred())
 	return call
 }
 

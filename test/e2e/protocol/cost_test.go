@@ -96,7 +96,7 @@ var _ = Describe("what a governed action costs", Serial, func() {
 		Expect(err).NotTo(HaveOccurred())
 		return s, agent, ofOperator, ofAgent
 	}
-	execute := func(context.Context, sdk.Execution) sdk.Report { return sdk.Committed() }
+	execute := func(context.Context, sdk.Execution) (any, error) { return nil, nil }
 	show := func(path, who string, writes, reads []string) {
 		AddReportEntry(fmt.Sprintf("%s: %d writes of the %s", path, len(writes), who), strings.Join(writes, ", "))
 		AddReportEntry(fmt.Sprintf("%s: %d reads of the %s", path, len(reads), who), strings.Join(reads, ", "))
@@ -109,9 +109,9 @@ var _ = Describe("what a governed action costs", Serial, func() {
 		for i := 0; i < 50 && !(i >= 5 && slices.Contains(paths, "")); i++ {
 			agentWritesBefore, agentReadsBefore := ofAgent.snapshot()
 			writesBefore, readsBefore := ofOperator.snapshot()
-			a, err := agent.Do(ctx, sdk.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": unique("txn"), "amount": 100}}, execute, nil)
+			r, err := agent.Protect(ctx, sdk.Proposal{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": unique("txn"), "amount": 100}}, execute)
 			Expect(err).NotTo(HaveOccurred())
-			s.reaches(a, v1alpha1.ActionCommitted)
+			s.reaches(r.Action, v1alpha1.ActionCommitted)
 
 			writes, reads := ofAgent.snapshot()
 			writes, reads = writes[len(agentWritesBefore):], reads[len(agentReadsBefore):]
@@ -144,14 +144,16 @@ var _ = Describe("what a governed action costs", Serial, func() {
 		writesBefore, readsBefore := ofOperator.snapshot()
 		var asked sync.Once
 		var yes *v1alpha1.Approval
-		a, err := agent.Do(ctx, sdk.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": unique("txn"), "amount": 2000}}, execute,
-			func(_ sdk.Stage, a *v1alpha1.Action) {
+		r, err := agent.Protect(ctx, sdk.Proposal{
+			ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": unique("txn"), "amount": 2000},
+			Progress: func(_ sdk.Stage, a *v1alpha1.Action) {
 				if a.Status.State == v1alpha1.ActionAwaitingApproval {
 					asked.Do(func() { yes = s.approve(s.approver, a) })
 				}
-			})
+			},
+		}, execute)
 		Expect(err).NotTo(HaveOccurred())
-		a = s.reaches(a, v1alpha1.ActionCommitted)
+		a := s.reaches(r.Action, v1alpha1.ActionCommitted)
 		expectAccepted(yes)
 		claim := &v1alpha1.Claim{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: a.Status.Execution.ClaimRef.Name}}
 		expectAccepted(claim)

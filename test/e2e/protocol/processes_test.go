@@ -55,11 +55,11 @@ func runAgent(kubeconfig, namespace, provider string) error {
 	for lines.Scan() {
 		payment := lines.Text()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		action, err := c.Do(ctx, client.Request{
+		receipt, err := c.Protect(ctx, client.Proposal{
 			ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": payment, "amount": 100},
-		}, func(ctx context.Context, x client.Execution) client.Report {
-			return call(ctx, provider, payment, x.Token)
-		}, nil)
+		}, func(ctx context.Context, x client.Execution) (any, error) {
+			return nil, call(ctx, provider, payment, x.Token)
+		})
 		cancel()
 		var ended *client.EndedError
 		switch {
@@ -69,8 +69,8 @@ func runAgent(kubeconfig, namespace, provider string) error {
 			fmt.Println(strings.ToLower(string(ended.Action.Status.State)), ended.Action.Status.Reason)
 		default:
 			state := "none"
-			if action != nil {
-				state = string(action.Status.State)
+			if receipt.Action != nil {
+				state = string(receipt.Action.Status.State)
 			}
 			fmt.Println("error", state, strings.ReplaceAll(err.Error(), "\n", " "))
 		}
@@ -78,21 +78,21 @@ func runAgent(kubeconfig, namespace, provider string) error {
 	return lines.Err()
 }
 
-func call(ctx context.Context, provider, payment, token string) client.Report {
+func call(ctx context.Context, provider, payment, token string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, provider+"/refunds/"+payment, nil)
 	if err != nil {
-		return client.NotExecuted(err.Error())
+		return client.NotExecuted(err)
 	}
 	request.Header.Set("Idempotency-Key", token)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return client.Unknown(err.Error())
+		return err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return client.Unknown(response.Status)
+		return errors.New(response.Status)
 	}
-	return client.Committed()
+	return nil
 }
 
 // remote is the system the effects happen in. It counts, and knows nothing of keys or tokens.

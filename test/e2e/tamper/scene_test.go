@@ -90,17 +90,17 @@ func each(n int, do func(i int)) {
 	Expect(int(done.Load())).To(Equal(n), "one of them failed")
 }
 
-func refund(id string, amount int) client.Request {
-	return client.Request{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": id, "amount": amount}}
+func refund(id string, amount int) client.Proposal {
+	return client.Proposal{ActionType: "stripe.refund", Arguments: map[string]any{"payment_id": id, "amount": amount}}
 }
 
 // pay is what the agent does once it is admitted: the provider counts it.
-func (s *scene) pay(id string) client.Executor {
-	return func(context.Context, client.Execution) client.Report {
+func (s *scene) pay(id string) client.Function {
+	return func(context.Context, client.Execution) (any, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.paid[id]++
-		return client.Committed()
+		return nil, nil
 	}
 }
 
@@ -114,9 +114,9 @@ func (s *scene) payments(id string) int {
 // committed takes a small refund to its end.
 func (s *scene) committed(id string) *v1alpha1.Action {
 	GinkgoHelper()
-	a, err := s.sdk.Do(ctx, refund(id, 100), s.pay(id), nil)
+	r, err := s.sdk.Protect(ctx, refund(id, 100), s.pay(id))
 	Expect(err).NotTo(HaveOccurred())
-	return a
+	return r.Action
 }
 
 // approved takes a larger refund to its end: a person says yes.
@@ -133,7 +133,7 @@ func (s *scene) approved(id string) *v1alpha1.Action {
 		},
 	}
 	Expect(env.Client(s.approver).Create(ctx, yes)).To(Succeed())
-	Expect(call.Execute(ctx, s.pay(id), nil)).To(Succeed())
+	Expect(call.Execute(ctx, s.pay(id))).Error().NotTo(HaveOccurred())
 	return call.Action()
 }
 

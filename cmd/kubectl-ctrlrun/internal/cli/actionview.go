@@ -155,7 +155,7 @@ func (s *session) executorText(ctx context.Context, action *v1alpha1.Action) str
 // checkedHash recomputes the hash from what is shown. A person approves what is on the screen, so the hash they send must be
 // the hash of that and not only of what a status says.
 func checkedHash(action *v1alpha1.Action) (string, error) {
-	proposal, err := client.ProposalOf(action, v1alpha1.DefaultEnvironment)
+	proposal, err := client.KernelProposal(action, v1alpha1.DefaultEnvironment)
 	if err != nil {
 		return "", err
 	}

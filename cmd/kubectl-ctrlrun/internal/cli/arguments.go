@@ -41,15 +41,15 @@ func (p *proposing) addTo(cmd *cobra.Command) {
 }
 
 // request is what is proposed by TYPE and k=v arguments.
-func (a *app) request(p *proposing, words []string) (client.Request, error) {
+func (a *app) request(p *proposing, words []string) (client.Proposal, error) {
 	if len(words) == 0 {
-		return client.Request{}, exit.Errorf(exit.Usage, "name the action type, such as stripe.refund")
+		return client.Proposal{}, exit.Errorf(exit.Usage, "name the action type, such as stripe.refund")
 	}
 	arguments, err := a.arguments(p.file, words[1:])
 	if err != nil {
-		return client.Request{}, err
+		return client.Proposal{}, err
 	}
-	req := client.Request{
+	req := client.Proposal{
 		ActionType: words[0], Arguments: arguments, Resource: p.resource, User: p.onBehalf, Name: p.name, LeaseDuration: p.lease,
 	}
 	if p.lease < 30*time.Second || p.lease%time.Second != 0 {

@@ -55,7 +55,7 @@ func (a *app) claimCommand() *cobra.Command {
 			if err := errors.Join(r.check(cmd), out.check()); err != nil {
 				return usage(err)
 			}
-			var execute client.Executor
+			var execute client.Function
 			if len(cmdline) > 0 {
 				command, err := a.newCommand(r, cmdline)
 				if err != nil {
@@ -72,10 +72,12 @@ func (a *app) claimCommand() *cobra.Command {
 			if err != nil {
 				return coded(err)
 			}
+			call.Progress = a.narrate()
 			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
 			defer cancel()
 			if execute != nil {
-				return coded(call.Execute(ctx, execute, a.narrate()))
+				_, err := call.Execute(ctx, execute)
+				return coded(err)
 			}
 			return a.claim(ctx, call, &out)
 		},
@@ -89,25 +91,14 @@ func (a *app) claimCommand() *cobra.Command {
 
 // claim waits for the permission and prints it. A permission that comes too late is given back at once.
 func (a *app) claim(ctx context.Context, call *client.Call, out *outputFlag) error {
-	if err := call.WaitAdmitted(ctx, a.narrate()); err != nil {
+	x, err := call.Claim(ctx)
+	if err != nil {
 		return coded(err)
 	}
-	if !call.EnoughLease() {
-		late := &client.LeaseError{Action: call.Action(), Remaining: call.RemainingLease()}
-		return coded(errors.Join(late, call.GiveUp(ctx, late.Error())))
-	}
-	action := call.Action()
-	proposal, err := client.ProposalOf(action, v1alpha1.DefaultEnvironment)
-	if err != nil {
-		return err
-	}
-	arguments, err := proposal.CanonicalArguments()
-	if err != nil {
-		return err
-	}
+	action := x.Action
 	p := permission{
 		Action: action.Name, UID: string(action.UID), ActionType: action.Spec.ActionType, ClaimID: call.ClaimID(),
-		Token: action.Status.Execution.Token, LeaseSeconds: int64(call.RemainingLease() / time.Second), Arguments: arguments,
+		Token: x.Token, LeaseSeconds: int64(x.LeaseRemaining / time.Second), Arguments: x.CanonicalArguments,
 	}
 	if effect := action.Status.Effect; effect != nil {
 		p.EffectKey, p.Attempt = effect.Key, effect.Attempt

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -71,11 +72,11 @@ func (a *app) newCommand(r *running, words []string) (*command, error) {
 	return &command{app: a, running: r, path: path, args: words[1:]}, nil
 }
 
-// execute is the client.Executor. The child is never killed by us: a process that may have acted is left to say how it
+// execute is a client.Function. The child is never killed by us: a process that may have acted is left to say how it
 // ended, and an interruption is passed on to it.
-func (c *command) execute(_ context.Context, x client.Execution) client.Report {
+func (c *command) execute(_ context.Context, x client.Execution) (any, error) {
 	child := exec.Command(c.path, c.args...)
-	child.Stdin = bytes.NewReader(x.Arguments)
+	child.Stdin = bytes.NewReader(x.CanonicalArguments)
 	child.Stderr = c.app.streams.ErrOut
 	recorded := &limitedBuffer{limit: maxRecorded}
 	child.Stdout = c.app.streams.Out
@@ -84,7 +85,7 @@ func (c *command) execute(_ context.Context, x client.Execution) client.Report {
 	}
 	child.Env = append(os.Environ(), environment(x)...)
 	if err := child.Start(); err != nil {
-		return client.NotExecuted(fmt.Sprintf("the command could not be started: %v", err))
+		return nil, client.NotExecuted(fmt.Errorf("the command could not be started: %w", err))
 	}
 	stop := forwardSignals(child.Process)
 	defer stop()
@@ -92,11 +93,11 @@ func (c *command) execute(_ context.Context, x client.Execution) client.Report {
 		c.app.note("the lease of action %s is over: unless a report comes at once, its effect becomes Ambiguous", x.Action.Name)
 	})
 	defer lease.Stop()
-	report := c.judge(child.Wait())
+	err := c.judge(child.Wait())
 	if c.running.recordOutput && !recorded.overflowed {
-		report.Output = recorded.Bytes()
+		return json.RawMessage(recorded.Bytes()), err
 	}
-	return report
+	return nil, err
 }
 
 func environment(x client.Execution) []string {
@@ -112,22 +113,22 @@ func environment(x client.Execution) []string {
 }
 
 // judge says what an exit means. Only two exits are certain.
-func (c *command) judge(err error) client.Report {
+func (c *command) judge(err error) error {
 	if err == nil {
-		return client.Committed()
+		return nil
 	}
 	var exited *exec.ExitError
 	if !errors.As(err, &exited) {
-		return client.Unknown(err.Error())
+		return err
 	}
 	if status, ok := exited.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return client.Unknown("the command was ended by the signal " + status.Signal().String())
+		return errors.New("the command was ended by the signal " + status.Signal().String())
 	}
 	code := exited.ExitCode()
 	if c.running.notExecuted != 0 && code == c.running.notExecuted {
-		return client.NotExecuted(fmt.Sprintf("the command exited with %d, which states that nothing happened", code))
+		return client.NotExecuted(fmt.Errorf("the command exited with %d, which states that nothing happened", code))
 	}
-	return client.Unknown(fmt.Sprintf("the command exited with %d", code))
+	return fmt.Errorf("the command exited with %d", code)
 }
 
 // forwardSignals passes SIGTERM on to the child. SIGINT from a terminal reaches the child by itself; this process only must

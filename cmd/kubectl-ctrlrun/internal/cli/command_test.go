@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"ctrlrun.dev/operator/client"
 )
 
-func perform(t *testing.T, r *running, script string) (client.Report, string) {
+func perform(t *testing.T, r *running, script string) (printed string, output any, end error) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	a := &app{streams: genericiooptions.IOStreams{In: strings.NewReader("not for the command"), Out: &out, ErrOut: &errOut}}
@@ -24,10 +25,10 @@ func perform(t *testing.T, r *running, script string) (client.Report, string) {
 	action := &v1alpha1.Action{}
 	action.Name = "refund-1"
 	action.Status.Effect = &v1alpha1.ActionEffect{Name: "refund-1", Key: "refund:1", Attempt: 2}
-	report := command.execute(context.Background(), client.Execution{
-		Action: action, Arguments: []byte(`{"amount":5}`), Token: "tok", LeaseRemaining: time.Minute,
+	output, end = command.execute(context.Background(), client.Execution{
+		Action: action, CanonicalArguments: []byte(`{"amount":5}`), Token: "tok", LeaseRemaining: time.Minute,
 	})
-	return report, out.String()
+	return out.String(), output, end
 }
 
 func TestHowACommandEndsIsWhatIsReported(t *testing.T) {
@@ -46,9 +47,9 @@ func TestHowACommandEndsIsWhatIsReported(t *testing.T) {
 		"success, though something failed on": {"echo oops >&2; exit 0", 1, v1alpha1.OutcomeCommitted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			report, _ := perform(t, &running{notExecuted: test.notExecuted}, test.script)
-			if report.Result != test.want {
-				t.Errorf("reported %s (%s), want %s", report.Result, report.Error, test.want)
+			_, _, end := perform(t, &running{notExecuted: test.notExecuted}, test.script)
+			if got := client.ResultOf(end); got != test.want {
+				t.Errorf("reported %s (%v), want %s", got, end, test.want)
 			}
 		})
 	}
@@ -57,14 +58,14 @@ func TestHowACommandEndsIsWhatIsReported(t *testing.T) {
 func TestACommandThatCannotStartExecutedNothing(t *testing.T) {
 	a := &app{streams: genericiooptions.NewTestIOStreamsDiscard()}
 	command := &command{app: a, running: &running{}, path: write(t, "not-executable", "#!/bin/sh\n")}
-	report := command.execute(context.Background(), client.Execution{Action: &v1alpha1.Action{}, LeaseRemaining: time.Minute})
-	if report.Result != v1alpha1.OutcomeNotExecuted {
-		t.Errorf("reported %s", report.Result)
+	_, end := command.execute(context.Background(), client.Execution{Action: &v1alpha1.Action{}, LeaseRemaining: time.Minute})
+	if got := client.ResultOf(end); got != v1alpha1.OutcomeNotExecuted {
+		t.Errorf("reported %s", got)
 	}
 }
 
 func TestACommandGetsTheArgumentsAndTheToken(t *testing.T) {
-	_, out := perform(t, &running{}, `cat; echo " $CTRLRUN_IDEMPOTENCY_TOKEN $CTRLRUN_ACTION $CTRLRUN_EFFECT_KEY $CTRLRUN_ATTEMPT $CTRLRUN_LEASE_SECONDS"`)
+	out, _, _ := perform(t, &running{}, `cat; echo " $CTRLRUN_IDEMPOTENCY_TOKEN $CTRLRUN_ACTION $CTRLRUN_EFFECT_KEY $CTRLRUN_ATTEMPT $CTRLRUN_LEASE_SECONDS"`)
 	if want := "{\"amount\":5} tok refund-1 refund:1 2 60\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
@@ -72,19 +73,19 @@ func TestACommandGetsTheArgumentsAndTheToken(t *testing.T) {
 
 func TestOutputIsKeptOnlyWhenAsked(t *testing.T) {
 	script := `printf '{"id":"re_1"}'`
-	report, out := perform(t, &running{}, script)
-	if report.Output != nil || out != `{"id":"re_1"}` {
-		t.Errorf("recorded %q, passed on %q", report.Output, out)
+	out, output, _ := perform(t, &running{}, script)
+	if output != nil || out != `{"id":"re_1"}` {
+		t.Errorf("recorded %q, passed on %q", output, out)
 	}
-	report, out = perform(t, &running{recordOutput: true}, script)
-	if string(report.Output) != `{"id":"re_1"}` || out != `{"id":"re_1"}` {
-		t.Errorf("recorded %q, passed on %q", report.Output, out)
+	out, output, _ = perform(t, &running{recordOutput: true}, script)
+	if text, ok := output.(json.RawMessage); !ok || string(text) != `{"id":"re_1"}` || out != `{"id":"re_1"}` {
+		t.Errorf("recorded %q, passed on %q", output, out)
 	}
 }
 
 func TestTooMuchOutputPassesThroughAndIsNotKept(t *testing.T) {
-	report, out := perform(t, &running{recordOutput: true}, `head -c 200000 /dev/zero | tr '\0' a`)
-	if report.Output != nil || len(out) != 200000 || report.Result != v1alpha1.OutcomeCommitted {
-		t.Errorf("recorded %d bytes, passed on %d, reported %s", len(report.Output), len(out), report.Result)
+	out, output, end := perform(t, &running{recordOutput: true}, `head -c 200000 /dev/zero | tr '\0' a`)
+	if output != nil || len(out) != 200000 || end != nil {
+		t.Errorf("recorded %v, passed on %d bytes, reported %v", output, len(out), end)
 	}
 }

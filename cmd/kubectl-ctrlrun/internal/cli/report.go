@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -30,25 +31,30 @@ func (a *app) reportCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeActions(v1alpha1.ActionAdmitted),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			report := client.Report{Error: text}
 			chosen := 0
-			for result, given := range map[v1alpha1.OutcomeResult]bool{
-				v1alpha1.OutcomeCommitted: committed, v1alpha1.OutcomeNotExecuted: notExecuted, v1alpha1.OutcomeUnknown: unknown,
-			} {
+			for _, given := range []bool{committed, notExecuted, unknown} {
 				if given {
-					report.Result = result
 					chosen++
 				}
 			}
 			if chosen != 1 {
 				return exit.Errorf(exit.Usage, "say one of --committed, --not-executed and --unknown")
 			}
+			var end error
+			switch {
+			case committed && text != "":
+				return exit.Errorf(exit.Usage, "--error says what went wrong, and --committed that nothing did")
+			case notExecuted:
+				end = client.NotExecuted(errors.New(text))
+			case unknown:
+				end = errors.New(text)
+			}
+			var data json.RawMessage
 			if output != "" {
-				data, err := a.readInput(output)
-				if err != nil {
+				var err error
+				if data, err = a.readInput(output); err != nil {
 					return err
 				}
-				report.Output = data
 			}
 			s, err := a.connect(cmd.Context())
 			if err != nil {
@@ -58,7 +64,7 @@ func (a *app) reportCommand() *cobra.Command {
 			if err != nil {
 				return coded(err)
 			}
-			if err := call.Report(cmd.Context(), report); err != nil {
+			if err := call.Report(cmd.Context(), data, end); err != nil {
 				return coded(err)
 			}
 			return a.waitSettled(cmd.Context(), call)
@@ -69,7 +75,7 @@ func (a *app) reportCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&notExecuted, "not-executed", false, "for certain nothing happened")
 	cmd.Flags().BoolVar(&unknown, "unknown", false, "neither is certain")
 	cmd.Flags().StringVar(&output, "output-file", "", "a JSON file to keep in the Outcome, at most 16 KiB, or - for stdin")
-	cmd.Flags().StringVar(&text, "error", "", "what went wrong, in words")
+	cmd.Flags().StringVar(&text, "error", "", "what went wrong, in words; not with --committed")
 	_ = cmd.MarkFlagRequired("claim-id")
 	return cmd
 }
@@ -80,17 +86,14 @@ const settleTimeout = 30 * time.Second
 func (a *app) waitSettled(ctx context.Context, call *client.Call) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	action, err := call.WaitFinished(ctx)
+	receipt, err := call.Wait(ctx)
 	var uncounted *client.StatementError
 	if errors.As(err, &uncounted) {
-		return coded(err)
+		return coded(uncounted)
 	}
 	if err != nil {
-		return coded(&client.UnknownError{Action: action, Why: "it was reported, but the operator has not settled it", Err: err})
+		return coded(err)
 	}
-	if err := ended(action); err != nil {
-		return err
-	}
-	a.println(displayLine(string(action.Status.State)+":"), action.Name, action.Status.ReceiptRef.Name)
+	a.println(displayLine(string(receipt.Action.Status.State)+":"), receipt.Action.Name, receipt.Name)
 	return nil
 }

@@ -64,7 +64,8 @@ func (a *app) runCommand() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
 			defer cancel()
-			_, err = s.Do(ctx, req, command.execute, a.narrate())
+			req.Progress = a.narrate()
+			_, err = s.Protect(ctx, req, command.execute)
 			return coded(err)
 		},
 	}
@@ -83,7 +84,7 @@ func split(cmd *cobra.Command, args []string) (words, cmdline []string) {
 
 // refuseTwin stops a second proposal of what already waits for people or for a claim: the person would be asked twice about
 // one thing, and the answer to one would not count for the other. Somebody who may not list actions is not stopped.
-func (s *session) refuseTwin(ctx context.Context, req client.Request) error {
+func (s *session) refuseTwin(ctx context.Context, req client.Proposal) error {
 	arguments, err := client.CanonicalArguments(req.Arguments)
 	if err != nil {
 		return usage(err)

@@ -225,7 +225,7 @@ func (a *app) versionText() string {
 }
 
 // quietly makes an executor like `run` does. What the command prints is no part of the answer.
-func (a *app) quietly(notExecutedExit int, words []string) (client.Executor, error) {
+func (a *app) quietly(notExecutedExit int, words []string) (client.Function, error) {
 	quiet := *a
 	quiet.streams.Out, quiet.streams.ErrOut = io.Discard, io.Discard
 	c, err := quiet.newCommand(&running{notExecuted: notExecutedExit}, words)

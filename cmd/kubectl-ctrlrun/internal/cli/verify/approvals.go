@@ -168,7 +168,7 @@ func (s *stage) whatHappens(ctx context.Context, p *pair) string {
 	defer cancel()
 	execute, err := s.command(p.secondRemote, Commit)
 	if err == nil {
-		err = p.second.Execute(bounded, execute, nil)
+		_, err = p.second.Execute(bounded, execute)
 	}
 	n, countErr := p.secondRemote.calls()
 	if err = errors.Join(err, countErr); err != nil {

@@ -74,7 +74,7 @@ func (a *attempts) execute(ctx context.Context, call *client.Call, end End) (*v1
 	if err != nil {
 		return nil, err
 	}
-	return a.stage.execute(ctx, call, func(ctx context.Context, x client.Execution) client.Report {
+	return a.stage.execute(ctx, call, func(ctx context.Context, x client.Execution) (any, error) {
 		if a.see != nil {
 			a.see(x)
 		}
@@ -220,7 +220,7 @@ func unknownException(ctx context.Context, s *stage) (any, error) {
 		if how.end == "" {
 			o, err = s.panicking(ctx, call, r)
 		} else {
-			var execute client.Executor
+			var execute client.Function
 			if execute, err = s.command(r, how.end); err == nil {
 				o, err = s.execute(ctx, call, execute)
 			}
@@ -258,9 +258,9 @@ func (s *stage) panicking(ctx context.Context, call *client.Call, r *remote) (o 
 			panic(p)
 		}
 	}()
-	return s.execute(ctx, call, func(context.Context, client.Execution) client.Report {
+	return s.execute(ctx, call, func(context.Context, client.Execution) (any, error) {
 		if err := r.call(); err != nil {
-			return client.NotExecuted(err.Error())
+			return nil, client.NotExecuted(err)
 		}
 		panic(thrown)
 	})

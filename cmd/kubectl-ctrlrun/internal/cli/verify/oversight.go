@@ -130,7 +130,10 @@ func unentitled(ctx context.Context, s *stage) (any, error) {
 	bounded, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	came := make(chan error, 1)
-	go func() { came <- q.call.Execute(bounded, execute, nil) }()
+	go func() {
+		_, err := q.call.Execute(bounded, execute)
+		came <- err
+	}()
 	if err := s.counted(ctx, q, int64(v.Approvals-1)); err != nil {
 		cancel()
 		<-came

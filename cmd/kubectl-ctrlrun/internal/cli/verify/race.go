@@ -84,13 +84,13 @@ func Contend(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("wait for the start: %w", err)
 	}
 	finish := Finish{PID: os.Getpid(), Action: entry.Action}
-	err = call.Execute(ctx, func(context.Context, client.Execution) client.Report {
+	_, err = call.Execute(ctx, func(context.Context, client.Execution) (any, error) {
 		finish.Executed = true
 		if err := (&remote{dir: entry.Remote}).call(); err != nil {
-			return client.NotExecuted(err.Error())
+			return nil, client.NotExecuted(err)
 		}
-		return client.Committed()
-	}, nil)
+		return nil, nil
+	})
 	var ended *client.EndedError
 	if err != nil && !errors.As(err, &ended) {
 		finish.Error = err.Error()

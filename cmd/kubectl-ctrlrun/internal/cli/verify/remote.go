@@ -81,7 +81,7 @@ func Execute(dir string, end End) (int, error) {
 
 // command is an executor that runs the hidden command, by the code that `kubectl ctrlrun run` executes commands with: how the
 // command ended is what is reported.
-func (s *stage) command(r *remote, end End) (client.Executor, error) {
+func (s *stage) command(r *remote, end End) (client.Function, error) {
 	return s.run.Command(notExecutedExit, []string{s.run.Executable, "verify", "execute", r.dir, string(end)})
 }
 

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
 
@@ -104,11 +105,11 @@ func ceiling(ctx context.Context, s *stage) (any, error) {
 		return nil, err
 	}
 	// Each call of the remote is an execution that was admitted: that it did not execute is what each reports.
-	execute := func(context.Context, client.Execution) client.Report {
+	execute := func(context.Context, client.Execution) (any, error) {
 		if err := r.call(); err != nil {
-			return client.Unknown(err.Error())
+			return nil, err
 		}
-		return client.NotExecuted("verify: it is not executed, on purpose")
+		return nil, client.NotExecuted(errors.New("verify: it is not executed, on purpose"))
 	}
 	calls := make([]*client.Call, most+1)
 	propose := func(i int) (err error) {

@@ -33,7 +33,7 @@ type Options struct {
 	// Executable is this program: it is started again for what needs processes.
 	Executable string
 	// Command makes the executor that runs a command, given the one exit code that means "not executed".
-	Command func(notExecutedExit int, words []string) (client.Executor, error)
+	Command func(notExecutedExit int, words []string) (client.Function, error)
 	// Note tells people how it goes on.
 	Note func(format string, args ...any)
 }

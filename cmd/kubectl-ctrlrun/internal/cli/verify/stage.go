@@ -81,12 +81,12 @@ func (s *stage) name(part string) string {
 }
 
 // request is what the agent proposes.
-func (s *stage) request(part string, v guarantees.Vector) client.Request {
+func (s *stage) request(part string, v guarantees.Vector) client.Proposal {
 	resource := ""
 	if v.Resource != nil {
 		resource = *v.Resource
 	}
-	return client.Request{
+	return client.Proposal{
 		ActionType: v.ActionType, Arguments: v.Arguments, Resource: resource, Name: s.name(part), LeaseDuration: s.run.lease(),
 	}
 }
@@ -221,10 +221,10 @@ func (s *stage) answer(ctx context.Context, approver *identity, spec v1alpha1.Ap
 }
 
 // execute waits until this process is admitted, executes, reports, and waits for the receipt. It gives the Action as it ended.
-func (s *stage) execute(ctx context.Context, call *client.Call, execute client.Executor) (*v1alpha1.Action, error) {
+func (s *stage) execute(ctx context.Context, call *client.Call, execute client.Function) (*v1alpha1.Action, error) {
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := call.Execute(bounded, execute, nil)
+	_, err := call.Execute(bounded, execute)
 	var waiting *client.WaitingError
 	if errors.As(err, &waiting) {
 		return nil, s.stuck(ctx, waiting.Action, "it is admitted, or refused")
