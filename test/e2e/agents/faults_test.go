@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"sync"
@@ -13,8 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"ctrlrun.dev/operator/test/chaos/proxy"
-
-	"net/http/httptest"
 )
 
 // losing carries out the first create of each kind and loses the answer.
@@ -68,7 +67,7 @@ func (s *site) byClock(ctx context.Context, d time.Duration) {
 	Expect(err).NotTo(HaveOccurred())
 	server := httptest.NewServer(&httputil.ReverseProxy{
 		Transport: transport,
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Header.Del("Authorization") },
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		ModifyResponse: func(r *http.Response) error {
 			date, err := http.ParseTime(r.Header.Get("Date"))
 			r.Header.Set("Date", date.Add(d).UTC().Format(http.TimeFormat))
@@ -76,5 +75,5 @@ func (s *site) byClock(ctx context.Context, d time.Duration) {
 		},
 	})
 	DeferCleanup(server.Close)
-	s.connection = []string{"CTRLRUN_SERVER=" + server.URL, "CTRLRUN_CA=/dev/null", "CTRLRUN_TOKEN_FILE=" + s.file("token", []byte("none: the proxy has one"))}
+	s.connection = []string{"CTRLRUN_SERVER=" + server.URL, "CTRLRUN_TOKEN_FILE=" + s.file("token", []byte(cfg.BearerToken))}
 }

@@ -133,7 +133,7 @@ var _ = Describe("agent.sh", func() {
 	})
 
 	It("says what the apiserver refuses", func(ctx SpecContext) {
-		s.run(`{"payment_id":`, "echo x >>ran").exits(1)
+		s.run(`{"payment_id":}`, "echo x >>ran").exits(1)
 		s.agent = testenv.ServiceAccountUser(s.ns, "stranger")
 		s.byCertificate()
 		r := s.run(`{"payment_id":"txn_1","amount":5}`, "echo x >>ran")

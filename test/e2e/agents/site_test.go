@@ -108,9 +108,9 @@ func (s *site) byProxy(ctx context.Context, injector proxy.Injector) {
 	Expect(err).NotTo(HaveOccurred())
 	p := proxy.New(injector)
 	DeferCleanup(func() error { _, err := p.Close(); return err })
-	cfg, err = p.Listen("agent", cfg)
+	listener, err := p.Listen("agent", cfg)
 	Expect(err).NotTo(HaveOccurred())
-	s.connection = []string{"CTRLRUN_SERVER=" + cfg.Host, "CTRLRUN_CA=/dev/null", "CTRLRUN_TOKEN_FILE=" + s.file("token", []byte("none: the proxy has one"))}
+	s.connection = []string{"CTRLRUN_SERVER=" + listener.Host, "CTRLRUN_TOKEN_FILE=" + s.file("token", []byte(cfg.BearerToken))}
 }
 
 // output is what a process says, read while it does.
