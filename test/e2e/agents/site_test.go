@@ -155,7 +155,12 @@ func (s *site) launch(command []string, more ...string) *script {
 	r.cmd.Env = append([]string{"PATH=" + filepath.Join(s.dir, "bin"), "TMPDIR=" + s.dir, "CTRLRUN_NAMESPACE=" + s.ns}, append(s.connection, more...)...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	Expect(r.cmd.Start()).To(Succeed())
-	DeferCleanup(r.kill)
+	DeferCleanup(func() {
+		r.kill()
+		if CurrentSpecReport().Failed() {
+			AddReportEntry(strings.Join(command, " "), r.stderr.String())
+		}
+	})
 	go func() {
 		r.done <- r.cmd.Wait()
 		close(r.ended)
