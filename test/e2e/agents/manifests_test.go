@@ -119,10 +119,7 @@ var _ = Describe("The manifests of the agents", func() {
 		var objects map[string]*unstructured.Unstructured
 		BeforeEach(func(ctx SpecContext) {
 			objects = rendered(ctx, manifests)
-			s = newSite(ctx)
-			s.ns, s.connection = env.Namespace(GinkgoT(), nil), nil
-			applyPolicies(ctx, env.Admin(), s.ns)
-			Expect(env.Grant(ctx, s.ns, "ctrlrun-approver", s.alice)).To(Succeed())
+			s = newSampleSite(ctx)
 			p = newProvider()
 			for mount, configMap := range map[string]string{"agent": "agent-scripts", "requests": "refund-requests"} {
 				Expect(os.Mkdir(filepath.Join(s.dir, mount), 0o700)).To(Succeed())
@@ -135,14 +132,9 @@ var _ = Describe("The manifests of the agents", func() {
 		run := func(ctx SpecContext, pod corev1.PodSpec) *script {
 			GinkgoHelper()
 			s.agent = testenv.ServiceAccountUser(s.ns, pod.ServiceAccountName)
-			Expect(env.Admin().Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: pod.ServiceAccountName}})).To(Succeed())
-			Expect(env.Grant(ctx, s.ns, "ctrlrun-agent", s.agent)).To(Succeed())
-			cfg, err := env.TokenConfig(ctx, s.ns, pod.ServiceAccountName, nil)
-			Expect(err).NotTo(HaveOccurred())
-			environment := []string{
-				"PATH=" + os.Getenv("PATH"),
-				"CTRLRUN_SERVER=" + cfg.Host, "CTRLRUN_CA=" + s.file("ca.crt", cfg.CAData), "CTRLRUN_TOKEN_FILE=" + s.file("token", []byte(cfg.BearerToken)),
-			}
+			s.people(ctx)
+			s.byToken(ctx)
+			environment := []string{"PATH=" + os.Getenv("PATH")}
 			for _, variable := range pod.Containers[0].Env {
 				environment = append(environment, variable.Name+"="+variable.Value)
 			}

@@ -55,11 +55,33 @@ func newSite(ctx context.Context) *site {
 	GinkgoHelper()
 	s := &site{ns: env.Namespace(GinkgoT(), nil), dir: GinkgoT().TempDir(), alice: testenv.User{Name: "alice@example.com"}}
 	s.agent = testenv.ServiceAccountUser(s.ns, account)
+	Expect(env.Policy(ctx, s.ns, `{"actions":`+refunds+`}`)).To(Succeed())
+	s.people(ctx)
+	s.equip()
+	s.byCertificate()
+	return s
+}
+
+// newSampleSite is a site with the policies of the samples, whose agent has what is on the PATH.
+func newSampleSite(ctx SpecContext) *site {
+	GinkgoHelper()
+	s := &site{ns: env.Namespace(GinkgoT(), nil), dir: GinkgoT().TempDir(), alice: testenv.User{Name: "alice@example.com"}}
+	applyPolicies(ctx, env.Admin(), s.ns)
+	return s
+}
+
+// people gives the agent, a ServiceAccount, and Alice their rights.
+func (s *site) people(ctx context.Context) {
+	GinkgoHelper()
 	Expect(env.Grant(ctx, s.ns, "ctrlrun-agent", s.agent)).To(Succeed())
 	Expect(env.Grant(ctx, s.ns, "ctrlrun-approver", s.alice)).To(Succeed())
-	Expect(env.Policy(ctx, s.ns, `{"actions":`+refunds+`}`)).To(Succeed())
-	Expect(env.Admin().Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: account}})).To(Succeed())
+	name := s.agent.Name[strings.LastIndex(s.agent.Name, ":")+1:]
+	Expect(env.Admin().Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}})).To(Succeed())
+}
 
+// equip puts the tools into a directory, and nothing else.
+func (s *site) equip() {
+	GinkgoHelper()
 	bin := filepath.Join(s.dir, "bin")
 	Expect(os.Mkdir(bin, 0o700)).To(Succeed())
 	for _, tool := range tools {
@@ -67,8 +89,6 @@ func newSite(ctx context.Context) *site {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.Symlink(path, filepath.Join(bin, tool))).To(Succeed())
 	}
-	s.byCertificate()
-	return s
 }
 
 func (s *site) file(name string, data []byte) string {
@@ -88,7 +108,7 @@ func (s *site) byCertificate() {
 }
 
 func (s *site) tokenConfig(ctx context.Context) (*rest.Config, error) {
-	return env.TokenConfig(ctx, s.ns, account, nil)
+	return env.TokenConfig(ctx, s.ns, s.agent.Name[strings.LastIndex(s.agent.Name, ":")+1:], nil)
 }
 
 func (s *site) byToken(ctx context.Context) {
