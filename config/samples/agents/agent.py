@@ -177,7 +177,9 @@ class Agent:
         try:
             connection.request(method, self.server.path + path, None if body is None else json.dumps(body).encode(), headers)
             response = connection.getresponse()
-            answer = json.loads(response.read() or b"{}")
+            answer = json.loads(response.read())
+            if not isinstance(answer, dict):
+                raise ValueError("the answer is no object")
             date = email.utils.parsedate_to_datetime(response.headers["Date"]) if response.headers["Date"] else None
             if date:
                 self.date = date.timestamp(), sent

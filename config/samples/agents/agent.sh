@@ -239,7 +239,7 @@ refused() { die 9 "$1: refused with $status: $(field message)"; }
 # The claimID says "this process": an action is admitted for one claimID, and only whoever holds it may execute.
 claim=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n' | sed 's/^\(.\{8\}\)\(.\{4\}\)\(.\{4\}\)\(.\{4\}\)/\1-\2-\3-\4-/')
 [ ${#claim} -eq 36 ] || die 1 "there is no randomness for a claimID"
-uid= claimed= reported= dated=
+name= uid= claimed= reported= dated=
 
 # Request 1, who am I: what the apiserver takes us for. It goes into every statement, and a statement with another is refused.
 whoami() {

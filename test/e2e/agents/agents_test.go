@@ -355,6 +355,22 @@ var _ = Describe("an agent in plain REST", func() {
 		Expect(p.seen("txn_1")[0].body).To(Equal(string(want)))
 	})
 
+	It("claims in Python what a process like it waits with, and one of the two executes", func(ctx SpecContext) {
+		s, p := newSite(ctx), newProvider()
+		s.byToken(ctx)
+		first := s.launch(languages[2].command(refund("txn_1", 2000)), "PROVIDER_URL="+p.url)
+		a := s.asked(ctx, "txn_1")
+		second := s.launch(languages[2].command(refund("txn_1", 2000)), "PROVIDER_URL="+p.url)
+		Eventually(second.stderr.String).Should(ContainSubstring("nobody is asked twice"))
+		s.approve(ctx, a)
+		first.wait()
+		second.wait()
+		codes := []int{first.cmd.ProcessState.ExitCode(), second.cmd.ProcessState.ExitCode()}
+		Expect(codes).To(ConsistOf(0, BeElementOf(4, 5)), first.stderr.String()+second.stderr.String())
+		Expect(p.seen("txn_1")).To(HaveLen(1))
+		Expect(s.one(ctx, "txn_1").Status.State).To(Equal(v1alpha1.ActionCommitted))
+	})
+
 	It("may be one of two languages on one key", func(ctx SpecContext) {
 		s, p := newSite(ctx), newProvider()
 		s.byToken(ctx)
