@@ -29,6 +29,7 @@ const (
 	settles       = "kernel/flow/settle.go"
 	effects       = "kernel/flow/effect.go"
 	retains       = "kernel/flow/retain.go"
+	executes      = "kernel/flow/executor.go"
 	preconditions = "kernel/flow/precondition.go"
 	delegates     = "kernel/flow/delegation.go"
 	grants        = "kernel/authority/set.go"
@@ -69,7 +70,11 @@ func faults() []fault {
 		{name: "what people were shown may change", edits: []edit{{file: decides, old: "if (a.Hash == \"\" || a.Hash == p.evaluation.Hash) && sameEffect {", new: "if (a.Hash == \"\" || a.Hash == p.evaluation.Hash) && sameEffect || IF {"}}, scenario: "edits", broken: []string{"no write is one that the API refuses", "I3"}},
 		{name: "an action is executed after its time", edits: []edit{{file: decides, old: "if a.NotAfter == nil || p.Now.Before(*a.NotAfter) {", new: "if a.NotAfter == nil || p.Now.Before(*a.NotAfter) || IF {"}}, pkg: "kernel/flow", test: "TestDeadline"},
 		{name: "a process that gave up is admitted", edits: []edit{{file: decides, old: "if lock == nil || p.a.ClaimID == \"\"", new: "if IF || lock == nil || p.a.ClaimID == \"\""}}, pkg: "kernel/flow", test: "TestWhatCannotBeDecided"},
-		{name: "an executor needs no effect", edits: []edit{{file: decides, old: "case p.mode == OperatorMode && evaluation.EffectKey == nil:", new: "case p.mode == OperatorMode && evaluation.EffectKey == nil && !IF:"}}, pkg: "kernel/flow", test: "TestWhatCannotBeDecided"},
+		{name: "an executor needs no effect", edits: []edit{{file: executes, old: "case p.evaluation.EffectKey == nil:", new: "case p.evaluation.EffectKey == nil && !IF:"}}, pkg: "kernel/flow", test: "TestWhatCannotBeDecided"},
+		{name: "what the operator executes is wanted for ever", edits: []edit{{file: executes, old: "case p.a.NotAfter == nil:", new: "case p.a.NotAfter == nil && !IF:"}}, pkg: "kernel/flow", test: "TestExecutors"},
+		{name: "one of two executors executes", edits: []edit{{file: executes, old: "case len(named) > 1:", new: "case len(named) > 1 && !IF:"}}, pkg: "kernel/flow", test: "TestExecutors"},
+		{name: "an executor that is not valid executes", edits: []edit{{file: executes, old: "case x.Invalid != \"\":", new: "case x.Invalid != \"\" && !IF:"}}, pkg: "kernel/flow", test: "TestExecutors"},
+		{name: "an executor that people were not shown executes", edits: []edit{{file: executes, old: "case sameRef(was, now):", new: "case IF || sameRef(was, now):"}}, pkg: "kernel/flow", test: "TestExecutors"},
 
 		// Who may propose.
 		{name: "authority is not asked", edits: []edit{{file: decides, old: "	if !p.World.Required {\n		return\n", new: "	if IF || !p.World.Required {\n		return\n"}}, scenario: "delegation", broken: []string{"I4"}},
@@ -170,7 +175,7 @@ func faults() []fault {
 		// The lock, and what a report says.
 		{name: "a lapse is settled without the lock", edits: []edit{{file: settles, old: "	} else {\n		end, step := outcome(s)", new: "	} else {\n		if IF && s.Lock.Outcome == nil && !s.Now.Before(a.Execution.Lease.Add(LapseGrace)) {\n			s.Lock.Outcome = &Outcome{Name: LockName(a.UID, a.Execution.ClaimID, a.Agent), ActionUID: a.UID, Result: ReportUnknown, LeaseLapsed: true}\n		}\n		end, step := outcome(s)"}}, scenario: "allow", broken: []string{reports}},
 		{name: "a lapse frees the key", edits: []edit{{file: settles, old: "return ending{Ambiguous, decision.LeaseLapsed,", new: "return ending{map[bool]State{false: Ambiguous, true: Failed}[IF], decision.LeaseLapsed,"}}, scenario: "allow", broken: []string{"I6"}},
-		{name: "unknown is Failed", edits: []edit{{file: settles, old: "return ending{Ambiguous, decision.ReportedUnknown,", new: "return ending{map[bool]State{false: Ambiguous, true: Failed}[IF], decision.ReportedUnknown,"}}, scenario: "rival", broken: []string{"I6"}},
+		{name: "unknown is Failed", edits: []edit{{file: settles, old: "return ending{Ambiguous, decision.ReportedUnknown, \"Its executor does not know whether it happened. \" + inspect}, nil", new: "return ending{map[bool]State{false: Ambiguous, true: Failed}[IF], decision.ReportedUnknown, \"Its executor does not know whether it happened. \" + inspect}, nil"}}, scenario: "rival", broken: []string{"I6"}},
 		{name: "whoever takes the name of the lock is believed", edits: []edit{without(settles, "o.Reporter != a.Agent")}, scenario: "rival", broken: []string{"I6"}},
 		{name: "the report of a process that was not admitted counts", edits: []edit{
 			without(settles, "lock.Outcome != nil && lock.Outcome.Name != name"),
@@ -220,7 +225,10 @@ func faults() []fault {
 		{name: "an executor begins without a nonce", edits: []edit{{file: records, old: "case nonce == \"\":", new: "case nonce == \"\" && !IF:"}}, pkg: "kernel/effect", test: "TestRefusals"},
 		{name: "an executor begins what has begun", edits: []edit{{file: records, old: "case s.State != Reserved:", new: "case s.State != Reserved && !IF:"}}, scenario: "executor", broken: []string{"I10", "no write is one that the API refuses", "I6"}},
 		{name: "an executor begins after its lease", edits: []edit{{file: records, old: "case !now.Before(s.Lease):", new: "case !now.Before(s.Lease) && !IF:"}}, pkg: "kernel/effect", test: "TestRefusals"},
-		{name: "a reservation of the operator is released before its lease is over", edits: []edit{{file: settles, old: "if s.Now.Before(record.Status.Lease) {", new: "if s.Now.Before(record.Status.Lease) && !IF {"}}, pkg: "kernel/flow", test: "TestOperatorMode"},
+		{name: "a reservation of the operator is released before its lease is over", edits: []edit{{file: executes, old: "case !s.Now.Before(lease):", new: "case IF || !s.Now.Before(lease):"}}, pkg: "kernel/flow", test: "TestOperatorMode"},
+		{name: "an executor begins that is another one by now", edits: []edit{without(executes, "a.Executor != nil && !s.World.Executors.Stand(a.Type, *a.Executor)")}, pkg: "kernel/flow", test: "TestOperatorMode"},
+		{name: "an executor begins while the namespace is held", edits: []edit{without(executes, "len(s.World.Holds) > 0")}, pkg: "kernel/flow", test: "TestOperatorMode"},
+		{name: "an executor begins with too little of the lease", edits: []edit{without(executes, "!s.Now.Before(before)")}, pkg: "kernel/flow", test: "TestOperatorMode"},
 		{name: "an executor that is lost frees the key", edits: []edit{{file: settles, old: "settlement.State, settlement.Cause = effect.Ambiguous, effect.ExecutorLost", new: "settlement.State, settlement.Cause = effect.Ambiguous, effect.ExecutorLost\n		if IF {\n			settlement.State, settlement.Cause = effect.Failed, \"\"\n		}"}}, scenario: "executor", broken: []string{"I6"}},
 		{name: "what somebody has to find out about is deleted", edits: []edit{{file: retains, old: "case r.EffectAmbiguous && r.HolderUID == r.UID:", new: "case r.EffectAmbiguous && r.HolderUID == r.UID && !IF:"}}, pkg: "kernel/flow", test: "TestRetain"},
 
