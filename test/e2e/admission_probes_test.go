@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -171,6 +172,9 @@ var _ = Describe("What is installed", func() {
 			for label := range o.GetLabels() {
 				Expect(label).NotTo(HavePrefix("rbac.authorization.k8s.io/aggregate-to-"))
 			}
+			if strings.HasSuffix(o.GetKind(), "Binding") {
+				Expect(get(o, "roleRef", "name")).NotTo(Equal("ctrlrun-operator-executors"), "whoever wants Executors binds it")
+			}
 			if o.GetKind() != "ClusterRole" || o.GetName() == "ctrlrun-operator" {
 				continue
 			}
@@ -180,6 +184,10 @@ var _ = Describe("What is installed", func() {
 				Expect(r.Verbs).NotTo(ContainElements("*", "operate", "impersonate"), o.GetName())
 				Expect(r.Resources).NotTo(ContainElement("*"), o.GetName())
 				if !slices.Equal(r.APIGroups, []string{"ctrlrun.dev"}) {
+					if o.GetName() == "ctrlrun-operator-executors" {
+						Expect(r).To(Equal(rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}}))
+						continue
+					}
 					Expect(readsOnly(r, "events") || readsOnly(r, "namespaces")).To(BeTrue(), "%s: %v", o.GetName(), r)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,6 +56,29 @@ var _ = Describe("making an Executor", func() {
 		Eventually(func() error { return env.Client(maker).Create(ctx, s.executor("refunds"), client.DryRunAll) }).Should(MatchError(ContainSubstring("made and deleted by those who govern there")))
 		Expect(env.Client(s.admin).Create(ctx, s.executor("refunds"))).To(Succeed())
 		refused(env.Client(maker).Delete(ctx, s.executor("refunds")), "made and deleted by those who govern there")
+	})
+
+	It("is as easy as the samples say", func() {
+		s := newScene()
+		objects, err := env.Render(ctx, "config/samples/executors")
+		Expect(err).NotTo(HaveOccurred())
+		var account, executor bool
+		for _, o := range objects {
+			account, executor = account || o.GetKind() == "ServiceAccount", executor || o.GetKind() == "Executor"
+			o.SetNamespace(s.ns)
+			if o.GetKind() == "ServiceAccount" {
+				continue // the scene has one of that name
+			}
+			Expect(env.Admin().Create(ctx, o)).To(Succeed())
+			if o.GetKind() == "Executor" {
+				Eventually(func(g Gomega) {
+					x := &v1alpha1.Executor{}
+					g.Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(o), x)).To(Succeed())
+					g.Expect(meta.IsStatusConditionTrue(x.Status.Conditions, v1alpha1.ReadyCondition)).To(BeTrue(), "%+v", x.Status.Conditions)
+				}).Should(Succeed())
+			}
+		}
+		Expect(account && executor).To(BeTrue())
 	})
 
 	DescribeTable("refuses",
