@@ -77,7 +77,8 @@ type ActionSpec struct {
 	// +kubebuilder:validation:Minimum=30
 	// +kubebuilder:validation:Maximum=604800
 	LeaseDurationSeconds int64 `json:"leaseDurationSeconds,omitempty"`
-	// notAfter: an Action that is not reserved by then is Expired, so that a restored backup does not act.
+	// notAfter: an Action that is not reserved by then is Expired, and one that the operator executes and has not begun by then is
+	// Failed, so that a restored backup does not act.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 	// preconditions are parts of Kubernetes objects that have to be, when the effect is reserved, what they were when the Action

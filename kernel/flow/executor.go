@@ -125,7 +125,8 @@ func executorChanged(name string) string {
 }
 
 // begin is what follows on an admission for an executor of the operator. Whoever begins and whoever releases replace the same
-// version of the record: one of them does. Too late to begin is when less than a third of the lease is left.
+// version of the record: one of them does. Too late to begin is when less than a third of the lease is left, and when it is not wanted
+// any more.
 func begin(s Snapshot, record effect.Record) Step {
 	a := s.Action.Action
 	release := func() Step {
@@ -137,6 +138,9 @@ func begin(s Snapshot, record effect.Record) Step {
 	}
 	lease := record.Status.Lease
 	before := lease.Add(-a.Lease / 3)
+	if a.NotAfter != nil && a.NotAfter.Before(before) {
+		before = *a.NotAfter
+	}
 	switch {
 	case !s.Now.Before(lease):
 		if step := clockHold(s); step != nil {
@@ -146,6 +150,8 @@ func begin(s Snapshot, record effect.Record) Step {
 	case len(s.World.Holds) > 0:
 		return Wait{Until: lease, Why: string(s.World.Holds[0].Reason)}
 	case a.Executor != nil && !s.World.Executors.Stand(a.Type, *a.Executor):
+		return release()
+	case a.NotAfter != nil && !s.Now.Before(*a.NotAfter):
 		return release()
 	case a.Executor == nil || !s.Now.Before(before):
 		return Wait{Until: lease, Why: "begin"}

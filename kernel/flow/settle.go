@@ -176,6 +176,9 @@ func endingOf(s Snapshot, record effect.Record) ending {
 			if x := s.Action.Executor; x != nil && !s.World.Executors.Stand(s.Action.Type, *x) {
 				return ending{Failed, decision.ExecutorChanged, executorChanged(x.Name) + " It may be proposed again."}
 			}
+			if until := s.Action.NotAfter; until != nil && !status.Transition.Before(*until) {
+				return ending{Failed, decision.NeverBegan, fmt.Sprintf("It was not to be executed after %s, and had not begun by then. Nothing was executed. It may be proposed again.", until.UTC().Format(time.RFC3339))}
+			}
 			return ending{Failed, decision.NeverBegan, "No executor began it before its lease was over. Nothing was executed. It may be proposed again."}
 		}
 		return ending{Failed, "", "Its executor stated that nothing was executed. It may be proposed again."}

@@ -108,6 +108,7 @@ func TestAdmittedDuringThePass(t *testing.T) {
 
 func TestOperatorMode(t *testing.T) {
 	a := anAction("a1").Admitted(1).InOperatorMode().Obj()
+	wantedUntil := func(t time.Time) *flow.Action { return anAction("a1").NotAfter(t).Admitted(1).InOperatorMode().Obj() }
 	waiting, acting := aReservation(a).Obj(), aReservation(a).Began().Obj()
 	another := flow.Executor{Name: "refunds", Hash: "sha256:" + strings.Repeat("a", 64), Types: []string{"stripe.refund"}}
 	rival := flow.Executor{Name: "rival", Hash: executorHash, Types: []string{"iam.grant", "stripe.refund"}}
@@ -116,6 +117,9 @@ func TestOperatorMode(t *testing.T) {
 		want string
 	}{
 		"not begun, lease live":             {aPass(a).Executor().Effect(flow.Cached, waiting), "begin refunds before 12:03:20"},
+		"not begun, wanted until soon":      {aPass(wantedUntil(noon.Add(time.Minute))).Executor().Effect(flow.Cached, waiting), "begin refunds before 12:01:00"},
+		"not begun, not wanted any more":    {aPass(wantedUntil(noon.Add(time.Minute))).Executor().At(noon.Add(time.Minute)).Effect(flow.Cached, waiting), "release: Failed 1"},
+		"not begun, not wanted, on hold":    {aPass(wantedUntil(noon.Add(time.Minute))).Executor().At(noon.Add(time.Minute)).With(hold(decision.ClockSkew, noon)).Effect(flow.Cached, waiting), "wait until 12:05:00 for clock_skew"},
 		"not begun, too little time left":   {aPass(a).Executor().At(noon.Add(200*time.Second)).Effect(flow.Cached, waiting), "wait until 12:05:00 for begin"},
 		"not begun, and something holds":    {aPass(a).Executor().Effect(flow.Cached, waiting).With(hold(decision.NamespaceTerminating, noon)), "wait until 12:05:00 for namespace_terminating"},
 		"its executor is gone":              {aPass(a).Effect(flow.Cached, waiting), "release: Failed 1"},
