@@ -265,7 +265,7 @@ func (x *execution) execute(ctx context.Context) (s effect.Settlement) {
 			s.Cause = effect.ReportedUnknown
 		}
 	}()
-	if !time.Now().Before(x.send) {
+	if late := !x.clock.Now().Before(x.step.Before); late || !time.Now().Before(x.send) {
 		if why := x.stands(ctx); why != "" {
 			finished = true
 			return effect.Settlement{State: effect.Failed, Error: why}
@@ -282,6 +282,9 @@ func (x *execution) execute(ctx context.Context) (s effect.Settlement) {
 
 // stands says why what was begun must not be executed after all, "" if it may.
 func (x *execution) stands(ctx context.Context) string {
+	if !x.clock.Now().Before(x.step.Before) {
+		return "It took too long to begin, and by then less than a third of the lease was left, or it was not wanted any more."
+	}
 	world, _, err := x.worlds.world(ctx, x.action.Namespace)
 	switch {
 	case err != nil:
@@ -290,8 +293,6 @@ func (x *execution) stands(ctx context.Context) string {
 		return "It took too long to begin, and by then the namespace was held: " + world.Holds[0].Message
 	case !world.Executors.Stand(x.action.Spec.ActionType, x.step.Executor):
 		return "It took too long to begin, and by then the Executor was not there any more, or another one."
-	case !x.clock.Now().Before(x.step.Before):
-		return "It took too long to begin, and less than a third of the lease was left."
 	}
 	return ""
 }
