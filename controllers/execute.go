@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// slotRetry is how long after there was no slot the pass looks again, if nobody said before that one is free.
+	// slotRetry is how long after there was no slot, or a beginning was under way, the pass looks again, if nobody woke it before.
 	slotRetry = 5 * time.Second
 	// settleTries is how long after its end an execution that could not be put on record is tried again. By then its lease may be over,
 	// and the record say so.
@@ -123,18 +123,19 @@ func (r *pass) begin(ctx context.Context, step flow.Begin) (ctrl.Result, error) 
 	cancel()
 	deadline, _ := bounded.Deadline()
 	a := r.action
+	// A beginning can fail, and whatever woke this action meanwhile found it under way.
+	again := r.clock.Now().Add(slotRetry)
+	if step.Before.Before(again) {
+		again = step.Before
+	}
 	if !r.executions.enter(a.UID) {
-		return until(step.Lease), nil
+		return until(again), nil
 	}
 	key := client.ObjectKeyFromObject(a)
 	act, release := r.executions.executors.Slot(o, a.UID, func() { r.executions.tell(key) })
 	if act == nil {
 		r.executions.leave(a.UID)
-		at := r.clock.Now().Add(slotRetry)
-		if step.Before.Before(at) {
-			at = step.Before
-		}
-		return until(at), nil
+		return until(again), nil
 	}
 	x := &execution{passes: r.passes, step: step, action: a, record: r.effect, act: act, send: deadline, nonce: string(uuid.NewUUID())}
 	go func() {
@@ -142,7 +143,7 @@ func (r *pass) begin(ctx context.Context, step flow.Begin) (ctrl.Result, error) 
 		defer release()
 		x.run(ctrl.LoggerInto(r.executions.base, ctrl.LoggerFrom(ctx)))
 	}()
-	return until(step.Lease), nil
+	return until(again), nil
 }
 
 func (e *executions) tell(key types.NamespacedName) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -164,6 +165,30 @@ var _ = Describe("two operators that execute", Serial, func() {
 		s.reaches(a, v1alpha1.ActionCommitted, "")
 		p.wake()
 		Consistently(func() []request { return s.provider.of(payment) }).WithTimeout(time.Second).Should(HaveLen(1))
+	})
+
+	It("begin though the record was touched right before, by whoever labels things", func() {
+		withoutOperator()
+		p := newPaused("before begin")
+		var first atomic.Bool
+		operator = startOperator(controllers.Options{Crash: func(point string) {
+			if point == p.point && first.CompareAndSwap(false, true) {
+				p.at(point)
+			}
+		}})
+		DeferCleanup(p.wake)
+		s := newScene()
+		s.executes(s.executor("refunds"))
+		payment := unique("txn")
+		a := s.refund(payment, 100)
+		Eventually(p.At).Should(BeClosed())
+		e := s.effect(s.get(a))
+		e.Labels = map[string]string{"team": "payments"}
+		Expect(env.Admin().Update(ctx, e)).To(Succeed())
+		s.reaches(s.refund(unique("txn"), 100), v1alpha1.ActionCommitted, "") // by now it has heard of that
+		p.wake()
+		s.reaches(a, v1alpha1.ActionCommitted, "")
+		Expect(s.provider.of(payment)).To(HaveLen(1))
 	})
 
 	It("leave a report that comes too late for whoever resolves", func() {
