@@ -5,6 +5,7 @@ package pool
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ const (
 	defaultConcurrent = 4
 	// window is what maxPerMinute counts in.
 	window = time.Minute
+	// patience is how long after it asked last somebody still waits: whoever does asks every few seconds.
+	patience = time.Minute
 )
 
 // Pool executes. The zero value is not usable.
@@ -37,14 +40,17 @@ type Pool struct {
 
 // lane is what one Executor is doing.
 type lane struct {
-	running int
-	started []time.Time // within the last minute, if that is bounded
-	waiting []waiter
+	most, perMinute int // perMinute 0: no bound
+	running         int
+	started         []time.Time // within the last minute, if that is bounded
+	waiting         []waiter
+	timer           bool // somebody will be told when the oldest start is a minute ago
 }
 
 type waiter struct {
 	action types.UID
 	freed  func()
+	asked  time.Time
 }
 
 // New makes a pool for an operator that talks to its apiserver by config. It takes tokens of other ServiceAccounts by it, and does
@@ -111,27 +117,39 @@ func way(o *v1alpha1.Executor) (runner, error) {
 func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action) effect.Settlement, release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	l := p.lanes[o.UID]
 	if l == nil {
-		l = &lane{}
+		for uid, other := range p.lanes { // of Executors that are gone, most likely
+			if other.idle(now) {
+				delete(p.lanes, uid)
+			}
+		}
+		l = &lane{most: defaultConcurrent}
+		if n := o.Spec.MaxConcurrent; n != nil {
+			l.most = int(*n)
+		}
+		if n := o.Spec.MaxPerMinute; n != nil {
+			l.perMinute = int(*n)
+		}
 		p.lanes[o.UID] = l
 	}
-	now, most := time.Now(), defaultConcurrent
-	if n := o.Spec.MaxConcurrent; n != nil {
-		most = int(*n)
-	}
-	if l.running >= most {
-		l.wait(waiter{action, freed})
+	free := l.free(now) > 0
+	l.waiting = slices.DeleteFunc(l.waiting, func(w waiter) bool { return free && w.action == action || w.gone(now) })
+	if !free {
+		l.wait(waiter{action, freed, now})
+		if l.running < l.most && !l.timer {
+			l.timer = true
+			time.AfterFunc(l.started[0].Add(window).Sub(now), func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				l.timer = false
+				l.tell(time.Now())
+			})
+		}
 		return nil, nil
 	}
-	if n := o.Spec.MaxPerMinute; n != nil {
-		for len(l.started) > 0 && !now.Before(l.started[0].Add(window)) {
-			l.started = l.started[1:]
-		}
-		if len(l.started) >= int(*n) {
-			time.AfterFunc(l.started[len(l.started)-int(*n)].Add(window).Sub(now), freed)
-			return nil, nil
-		}
+	if l.perMinute > 0 {
 		l.started = append(l.started, now)
 	}
 	l.running++
@@ -139,28 +157,56 @@ func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run f
 		func() { p.release(o.UID) }
 }
 
+func (w waiter) gone(now time.Time) bool { return now.Sub(w.asked) > patience }
+
+// free is how many may begin now.
+func (l *lane) free(now time.Time) int {
+	n := l.most - l.running
+	if l.perMinute > 0 {
+		for len(l.started) > 0 && !now.Before(l.started[0].Add(window)) {
+			l.started = l.started[1:]
+		}
+		n = min(n, l.perMinute-len(l.started))
+	}
+	return n
+}
+
+// idle reports whether nothing has to be remembered of it.
+func (l *lane) idle(now time.Time) bool {
+	l.free(now)
+	return l.running == 0 && len(l.started) == 0 && !slices.ContainsFunc(l.waiting, func(w waiter) bool { return !w.gone(now) })
+}
+
 func (l *lane) wait(w waiter) {
 	for i := range l.waiting {
 		if l.waiting[i].action == w.action {
-			l.waiting[i].freed = w.freed
+			l.waiting[i] = w
 			return
 		}
 	}
 	l.waiting = append(l.waiting, w)
 }
 
-// release gives a slot back, and tells who has waited for it the longest.
+// tell tells as many as may begin now, those first who have waited the longest.
+func (l *lane) tell(now time.Time) {
+	for n := l.free(now); n > 0 && len(l.waiting) > 0; {
+		next := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		if !next.gone(now) {
+			next.freed()
+			n--
+		}
+	}
+}
+
+// release gives a slot back.
 func (p *Pool) release(executor types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.lanes[executor]
+	l, now := p.lanes[executor], time.Now()
 	l.running--
-	switch {
-	case len(l.waiting) > 0:
-		next := l.waiting[0]
-		l.waiting = l.waiting[1:]
-		next.freed()
-	case l.running == 0 && len(l.started) == 0:
+	l.tell(now)
+	if l.idle(now) {
 		delete(p.lanes, executor)
 	}
 }
