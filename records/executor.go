@@ -1,10 +1,11 @@
 package records
 
 import (
-	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+
+	kjson "sigs.k8s.io/json"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/kernel/canonical"
@@ -59,9 +60,9 @@ func judgeExecutor(o *v1alpha1.Executor) error {
 		return fmt.Errorf("spec: %w", err)
 	}
 	type plain v1alpha1.ExecutorSpec
-	strict := json.NewDecoder(bytes.NewReader(raw))
-	strict.DisallowUnknownFields()
-	if err := strict.Decode(&plain{}); err != nil {
+	// encoding/json takes a key in other letters for the same one, and the last of them counts: people would read another spec than is executed.
+	unknown, err := kjson.UnmarshalStrict(raw, &plain{})
+	if err = errors.Join(append(unknown, err)...); err != nil {
 		return fmt.Errorf("spec: %w", err)
 	}
 	ways := 0
