@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// tokenTime is how long a token of a ServiceAccount is asked for, and tokenRest how much of it is left at least when it is used to
-	// begin something.
+	// tokenTime is how long a token of a ServiceAccount is asked for at least, and tokenRest how much longer it is good at least than
+	// what is begun with it may take.
 	tokenTime = time.Hour
 	tokenRest = 30 * time.Minute
 	// readTime bounds each request that is made before anything is executed.
@@ -56,12 +56,13 @@ func (s *identities) of(ctx context.Context, o *v1alpha1.Executor) (*identity, e
 	s.mu.Lock()
 	known := s.known[key]
 	s.mu.Unlock()
-	if known != nil && time.Until(known.expires) > tokenRest {
+	takes := longest(o) + tokenRest
+	if known != nil && time.Until(known.expires) > takes {
 		return known, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	seconds := int64(tokenTime / time.Second)
+	seconds := int64(max(tokenTime, 2*takes) / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	token, err := s.kube.CoreV1().ServiceAccounts(key.Namespace).CreateToken(ctx, key.Name, request, metav1.CreateOptions{})
 	if err != nil {
@@ -84,6 +85,20 @@ func (s *identities) of(ctx context.Context, o *v1alpha1.Executor) (*identity, e
 	}
 	s.known[key] = made
 	return made, nil
+}
+
+// longest is how long an execution may take.
+func longest(o *v1alpha1.Executor) time.Duration {
+	var seconds int32
+	switch spec := o.Spec; {
+	case spec.HTTP != nil:
+		seconds = spec.HTTP.TimeoutSeconds
+	case spec.Job != nil:
+		seconds = spec.Job.TimeoutSeconds
+	case spec.Kubernetes != nil:
+		seconds = spec.Kubernetes.TimeoutSeconds
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // value reads a key of a Secret or a ConfigMap.
