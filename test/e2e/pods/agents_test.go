@@ -21,10 +21,11 @@ import (
 
 const (
 	manifests = "config/samples/agents"
-	// refunds is the namespace that the samples name.
-	refunds namespace = "refunds"
-	appName           = "app.kubernetes.io/name"
+	appName   = "app.kubernetes.io/name"
 )
+
+// refunds is the namespace that the samples name.
+const refunds namespace = "refunds"
 
 // pointTo corrects the provider's URL, as the samples ask whoever applies them to.
 func pointTo(o *unstructured.Unstructured, provider string, path ...string) {
