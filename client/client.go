@@ -105,6 +105,7 @@ func newMapper() meta.RESTMapper {
 		"Grant":        {"grants", "grant"},
 		"Delegation":   {"delegations", "delegation"},
 		"Revocation":   {"revocations", "revocation"},
+		"Executor":     {"executors", "executor"},
 
 		"PolicyProposal": {"policyproposals", "policyproposal"},
 	} {

@@ -20,7 +20,7 @@ type ElsewhereError struct{ Action *v1alpha1.Action }
 
 func (e *ElsewhereError) Error() string {
 	if execution := e.Action.Status.Execution; execution != nil && execution.Mode == v1alpha1.ExecutionModeOperator {
-		return fmt.Sprintf("action %s is executed by the operator, not by this process", e.Action.Name)
+		return fmt.Sprintf("action %s is executed by the operator, not by this process: wait for how it ends", e.Action.Name)
 	}
 	return fmt.Sprintf("action %s was admitted for another process: it executes, not this one", e.Action.Name)
 }

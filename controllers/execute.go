@@ -209,7 +209,7 @@ func (x *execution) begin(ctx context.Context) (bool, error) {
 				return true, nil
 			}
 			if tries == 0 && refusedForGood(err) {
-				return false, client.IgnoreNotFound(ignoreConflict(err)) // this one write did not happen, and there is no other
+				return false, client.IgnoreNotFound(err) // this one write did not happen, and there is no other
 			}
 		}
 		current := &v1alpha1.Effect{}
@@ -231,16 +231,9 @@ func (x *execution) begin(ctx context.Context) (bool, error) {
 	}
 }
 
-// refusedForGood reports whether the apiserver refused a write for good.
+// refusedForGood reports whether the apiserver refused a write for good. A conflict may be with this very write, sent again beneath.
 func refusedForGood(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
-}
-
-func ignoreConflict(err error) error {
-	if apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
+	return apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }
 
 func (x *execution) written(o *v1alpha1.Effect, before *effect.Status, after effect.Status, why string) {

@@ -244,6 +244,9 @@ func (p *pass) admit() Step {
 		status.WouldHave = &WouldHave{Decision: p.evaluation.Decision, Reason: p.evaluation.Reason, Blocked: p.blocked}
 		status.Message = "Observe mode: nothing is enforced. The process with this claimID may execute it. Its report is awaited."
 	}
+	if p.executor != nil {
+		status.Message = fmt.Sprintf("The operator executes it, by Executor %s.", p.executor.Name)
+	}
 	if r := p.Effect.Record; p.evaluation.EffectKey != nil && p.unreserved == "" {
 		mode := map[effect.State]Mode{effect.Executing: AgentMode, effect.Reserved: OperatorMode}[r.Status.State]
 		switch {

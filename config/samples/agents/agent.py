@@ -629,7 +629,11 @@ class Provider:
             return "NotExecuted", f"never connected to the provider: {error}", None
         # A server that sends a byte now and then would keep each read alive, but not this.
         watchdog = threading.Timer(timeout, hang_up, [connection.sock])
-        watchdog.start()
+        try:
+            watchdog.start()
+        except RuntimeError as error:  # a limit of threads or memory
+            connection.close()
+            return "NotExecuted", f"the provider was not called: {error}", None
         try:
             target = (self.url.path or "/") + ("?" + self.url.query if self.url.query else "")
             connection.request("POST", target, call.body, headers)

@@ -340,6 +340,21 @@ var _ = Describe("an agent in plain REST", func() {
 		})
 	}
 
+	It("proves in Python that nothing was executed when there is no thread left to watch the provider", func(ctx SpecContext) {
+		s, p := newSite(ctx), newProvider()
+		s.byToken(ctx)
+		r := s.launch([]string{python, "-I", "-S", "-c", `
+import runpy, sys, threading
+def none(timer): raise RuntimeError("can't start new thread")
+threading.Timer.start = none
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")`, sample("agent.py"), "stripe.refund", refund("txn_1", 100)}, "PROVIDER_URL="+p.url)
+		r.wait()
+		r.exits(7)
+		Expect(p.seen("txn_1")).To(BeEmpty())
+		Expect(s.one(ctx, "txn_1").Status.State).To(Equal(v1alpha1.ActionFailed))
+	})
+
 	It("sends in Python the very bytes that were hashed", func(ctx SpecContext) {
 		s, p := newSite(ctx), newProvider()
 		s.byToken(ctx)
