@@ -153,7 +153,6 @@ func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run f
 		l.started = append(l.started, now)
 	}
 	l.running++
-	l.waiting = slices.DeleteFunc(l.waiting, func(w waiter) bool { return w.action == action })
 	return func(ctx context.Context, a *v1alpha1.Action) effect.Settlement { return p.settlement(p.run(ctx, o, a)) },
 		func() { p.release(o.UID) }
 }
