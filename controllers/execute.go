@@ -250,7 +250,7 @@ func (x *execution) execute(ctx context.Context) (s effect.Settlement) {
 	defer func() {
 		switch r := recover(); {
 		case r != nil:
-			ctrl.LoggerFrom(ctx).Error(fmt.Errorf("%v", r), "An executor panicked")
+			ctrl.LoggerFrom(ctx).Error(fmt.Errorf("a %T, which may hold arguments", r), "An executor panicked")
 			s = unknown("The executor panicked.")
 		case !finished:
 			s = unknown("The executor ended without an answer.")

@@ -161,9 +161,9 @@ func (s *scene) reaches(a *v1alpha1.Action, state v1alpha1.ActionState, reason s
 	Eventually(func(g Gomega) {
 		o = s.get(a)
 		g.Expect(o.Status.State).To(Equal(state), "reason %q: %s", o.Status.Reason, o.Status.Message)
+		g.Expect(o.Status.Reason).To(Equal(reason), o.Status.Message) // a hold comes and goes
 		g.Expect(!state.Terminal() || o.Status.ReceiptRef != nil).To(BeTrue(), "%s has no receipt yet", o.Name)
 	}).Should(Succeed())
-	Expect(o.Status.Reason).To(Equal(reason), o.Status.Message)
 	return o
 }
 
