@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,6 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers/observe"
-	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/flow"
 	"ctrlrun.dev/operator/records"
@@ -259,11 +259,9 @@ func (x *execution) execute(ctx context.Context) (s effect.Settlement) {
 			s.Cause = effect.ReportedUnknown
 		}
 	}()
-	if late := !x.clock.Now().Before(x.step.Before); late || !time.Now().Before(x.send) {
-		if why := x.stands(ctx); why != "" {
-			finished = true
-			return effect.Settlement{State: effect.Failed, Error: why}
-		}
+	if why := x.overdue(ctx); why != "" {
+		finished = true
+		return effect.Settlement{State: effect.Failed, Error: why}
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.step.Lease.Sub(x.clock.Now()))
 	defer cancel()
@@ -274,21 +272,21 @@ func (x *execution) execute(ctx context.Context) (s effect.Settlement) {
 	return s
 }
 
-// stands says why what was begun must not be executed after all, "" if it may.
-func (x *execution) stands(ctx context.Context) string {
-	if !x.clock.Now().Before(x.step.Before) {
-		return "It took too long to begin, and by then less than a third of the lease was left, or it was not wanted any more."
+// overdue says why what was begun must not be executed after all, "" if it may. As long as what the pass has read counts, only time
+// has to be looked at, by the clock that leases are judged by: a machine that was suspended may not have counted its own.
+func (x *execution) overdue(ctx context.Context) string {
+	now := x.clock.Now()
+	switch {
+	case !now.Before(x.step.Before):
+		return x.step.Overdue(flow.World{}, now)
+	case time.Now().Before(x.send):
+		return ""
 	}
 	world, _, err := x.worlds.world(ctx, x.action.Namespace)
-	switch {
-	case err != nil:
-		return "It took too long to begin, and what holds in the namespace could not be read."
-	case len(world.Holds) > 0:
-		return "It took too long to begin, and by then the namespace was held: " + world.Holds[0].Message
-	case !world.Executors.Stand(x.action.Spec.ActionType, x.step.Executor):
-		return "It took too long to begin, and by then the Executor was not there any more, or another one."
+	if err != nil {
+		return "It took too long to begin, and what holds in the namespace by then could not be read."
 	}
-	return ""
+	return x.step.Overdue(world, now)
 }
 
 // settle puts the end on record. If the record says by now that the executor was lost, the end is left for whoever resolves it.
@@ -362,7 +360,17 @@ func (x *execution) late(ctx context.Context, record *v1alpha1.Effect, s effect.
 			ClaimID:   x.nonce, Result: result, Error: records.Clip(s.Error, 1024), Reporter: x.identity,
 		},
 	}
-	if err := x.client.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+	if s.Output != "" {
+		o.Spec.Output = &apiextensionsv1.JSON{Raw: []byte(s.Output)}
+	}
+	err := x.client.Create(ctx, o)
+	if apierrors.IsAlreadyExists(err) { // ours, if an answer was lost
+		existing := &v1alpha1.Outcome{}
+		if err = x.reader.Get(ctx, client.ObjectKeyFromObject(o), existing); err == nil && existing.Spec.Reporter != x.identity {
+			err = fmt.Errorf("%s has its name", existing.Spec.Reporter)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("the record is %s by now, and the late report could not be left: %w", record.Status.State, err)
 	}
 	return nil
@@ -370,5 +378,5 @@ func (x *execution) late(ctx context.Context, record *v1alpha1.Effect, s effect.
 
 // lateName is that of what an executor of the operator reports when its record says already that it was lost.
 func lateName(uid types.UID, nonce, identity string) string {
-	return "late." + string(uid) + "." + nonce + "." + action.Speaker(identity)
+	return "late." + flow.LockName(string(uid), nonce, identity)
 }

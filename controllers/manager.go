@@ -173,7 +173,7 @@ func build(mgr ctrl.Manager, o Options, skew *skewGuard) error {
 	policies := &policyCache{cache: mgr.GetCache(), parsed: map[types.NamespacedName]parsedPolicy{}, sets: map[string]madeSet{}}
 	keep := newRetention()
 	w := &worlds{
-		cache: mgr.GetCache(), reader: reader, writer: mgr.GetClient(), clock: o.Clock, clusterID: string(kubeSystem.UID),
+		cache: mgr.GetCache(), reader: reader, writer: mgr.GetClient(), clock: o.Clock, clusterID: string(kubeSystem.UID), identity: review.Status.UserInfo.Username,
 		admission: admitted, guards: []guard{skew, fresh}, proved: fresh.Until, retain: keep.Add, policies: policies, authority: newAuthorityCache(mgr.GetCache()), chains: map[string]*openChain{},
 	}
 	w.executors = &executorCache{cache: mgr.GetCache(), check: o.Executors.Check, judged: map[types.UID]judgedExecutor{}}

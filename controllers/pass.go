@@ -178,9 +178,7 @@ func (r *pass) fillEffect(ctx context.Context) error {
 	if e := r.effect; e != nil && e.Status != nil && e.Status.Nonce != "" && e.Status.Holder != nil {
 		late := &v1alpha1.Outcome{}
 		if err := r.client.Get(ctx, r.named(lateName(e.Status.Holder.UID, e.Status.Nonce, r.identity)), late); err == nil {
-			if late.Spec.Reporter == r.identity {
-				r.s.Late = records.Outcome(late)
-			}
+			r.s.Late = records.Outcome(late)
 		} else if !apierrors.IsNotFound(err) {
 			return err
 		}

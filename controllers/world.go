@@ -38,6 +38,8 @@ type worlds struct {
 	writer    client.Client
 	clock     Clock
 	clusterID string
+	// identity is who this operator is to the apiserver.
+	identity  string
 	admission *admissionGuard
 	guards    []guard
 	// proved is until when what the caches hold is known to be what the apiserver held.
@@ -120,6 +122,7 @@ func (w *worlds) world(ctx context.Context, name string) (flow.World, *openChain
 		Limits:         ruling.Limits,
 		Policies:       set,
 		Observe:        ruling.Observe,
+		Operator:       w.identity,
 		People:         ruling.People,
 		Required:       ruling.Required,
 	}

@@ -3,7 +3,6 @@ package records
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	kjson "sigs.k8s.io/json"
 
@@ -78,7 +77,7 @@ func judgeExecutor(o *v1alpha1.Executor) error {
 		return fmt.Errorf("spec: it needs actionTypes and serviceAccountName")
 	}
 	for i, t := range o.Spec.ActionTypes {
-		if strings.HasPrefix(t, flow.OperatorTypes) {
+		if flow.OperatorsOwn(t) {
 			return fmt.Errorf("spec.actionTypes[%d]: %s is proposed and carried out by the operator itself", i, t)
 		}
 	}

@@ -207,7 +207,13 @@ func ambiguous(s Snapshot, record effect.Record) Step {
 // lateCounts reports whether a report that came too late is one of the holder's own, or of the executor that began for it.
 func lateCounts(s Snapshot, record effect.Record) bool {
 	holder := record.Status.Holder
-	return holder != nil && s.Late.ActionUID == holder.UID && (s.Late.Reporter == holder.Agent || record.Status.Nonce != "" && s.Late.ClaimID == record.Status.Nonce) && s.Late.Created.After(s.World.AdmissionSince)
+	if holder == nil || s.Late.ActionUID != holder.UID || !s.Late.Created.After(s.World.AdmissionSince) {
+		return false
+	}
+	if nonce := record.Status.Nonce; nonce != "" {
+		return s.Late.ClaimID == nonce && s.Late.Reporter == s.World.Operator
+	}
+	return s.Late.Reporter == holder.Agent
 }
 
 // judge says why a resolution does not count, before its quoted receipt is looked at.

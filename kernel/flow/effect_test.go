@@ -232,6 +232,33 @@ func TestLateReport(t *testing.T) {
 	expect(t, b(func(*flow.Outcome) {}), "wait for resolution")
 }
 
+// What an executor of the operator did is told by the operator, under the nonce with which it began, and by nobody else.
+func TestLateReportOfAnExecutor(t *testing.T) {
+	began, err := aReservation(anAction("a0").Obj()).Obj().Status.Begin("nonce", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, err := began.Settle(effect.Settlement{State: effect.Ambiguous, Cause: effect.ExecutorLost, Now: lapsed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := aReservation(anAction("a0").Obj()).Obj()
+	record.Status = &lost
+	for name, tc := range map[string]struct {
+		reporter, claimID, want string
+	}{
+		"by the operator":                     {"operator", "nonce", "late: Ambiguous 1 ExecutorLost"},
+		"by the operator, of another process": {"operator", "another", "wait for resolution"},
+		"by somebody who has read the nonce":  {bob, "nonce", "wait for resolution"},
+		"by the agent":                        {alice, "nonce", "wait for resolution"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := flow.Outcome{Name: "late.x", ActionUID: "a0-uid", ClaimID: tc.claimID, Reporter: tc.reporter, Result: flow.ReportCommitted, Created: noon}
+			expect(t, aPassOver(record).With(func(s *flow.Snapshot) { s.Late, s.World.Operator = &o, "operator" }), tc.want)
+		})
+	}
+}
+
 // A record that lost its status, or is gone, becomes Ambiguous with the highest attempt anybody knows of, after whatever
 // might still be admitted for it was ended.
 func TestLostRecord(t *testing.T) {

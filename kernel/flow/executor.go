@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
@@ -33,15 +34,15 @@ func (x *Executor) ref() *ExecutorRef {
 
 func sameRef(a, b *ExecutorRef) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// OperatorTypes begins the types of actions that the operator itself proposes. No Executor executes them.
-const OperatorTypes = "ctrlrun."
+// OperatorsOwn reports whether actions of a type are proposed and carried out by the operator itself. No Executor executes them.
+func OperatorsOwn(actionType string) bool { return strings.HasPrefix(actionType, "ctrlrun.") }
 
 // Executors are those of a namespace, in any order.
 type Executors []Executor
 
 // of are those that name a type.
 func (x Executors) of(actionType string) []Executor {
-	if strings.HasPrefix(actionType, OperatorTypes) {
+	if OperatorsOwn(actionType) {
 		return nil
 	}
 	var named []Executor
@@ -75,8 +76,8 @@ func (x Executors) Conflicts(name string) []string {
 	return others
 }
 
-// Stand reports whether the one and only executor of a type still is the one that is meant.
-func (x Executors) Stand(actionType string, meant ExecutorRef) bool {
+// stand reports whether the one and only executor of a type still is the one that is meant.
+func (x Executors) stand(actionType string, meant ExecutorRef) bool {
 	named := x.of(actionType)
 	return len(named) == 1 && named[0].Invalid == "" && named[0].Name == meant.Name && named[0].Hash == meant.Hash
 }
@@ -129,34 +130,40 @@ func executorChanged(name string) string {
 // any more.
 func begin(s Snapshot, record effect.Record) Step {
 	a := s.Action.Action
-	release := func() Step {
-		next, err := record.Status.Release(s.Now)
-		if err != nil {
-			return Read{Object: TheEffect, Name: record.Name}
-		}
-		return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
-	}
 	lease := record.Status.Lease
 	before := lease.Add(-a.Lease / 3)
 	if a.NotAfter != nil && a.NotAfter.Before(before) {
 		before = *a.NotAfter
 	}
 	switch {
-	case !s.Now.Before(lease):
+	case !s.Now.Before(before):
 		if step := clockHold(s); step != nil {
 			return step
 		}
-		return release()
 	case len(s.World.Holds) > 0:
-		return Wait{Until: lease, Why: string(s.World.Holds[0].Reason)}
-	case a.Executor != nil && !s.World.Executors.Stand(a.Type, *a.Executor):
-		return release()
-	case a.NotAfter != nil && !s.Now.Before(*a.NotAfter):
-		return release()
-	case a.Executor == nil || !s.Now.Before(before):
-		return Wait{Until: lease, Why: "begin"}
+		return Wait{Until: before, Why: string(s.World.Holds[0].Reason)}
+	case a.Executor != nil && s.World.Executors.stand(a.Type, *a.Executor):
+		return Begin{EffectName: record.Name, ActionType: a.Type, Executor: *a.Executor, Before: before, Lease: lease}
 	}
-	return Begin{EffectName: record.Name, Executor: *a.Executor, Before: before, Lease: lease}
+	next, err := record.Status.Release(s.Now)
+	if err != nil {
+		return Read{Object: TheEffect, Name: record.Name}
+	}
+	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
+}
+
+// Overdue says why what is begun must not be executed after all, when it took long to learn that it is; "" if it may.
+func (b Begin) Overdue(w World, now time.Time) string {
+	const long = "It took too long to begin, and by then "
+	switch {
+	case !now.Before(b.Before):
+		return long + "less than a third of the lease was left, or it was not wanted any more."
+	case len(w.Holds) > 0:
+		return long + "the namespace was held: " + w.Holds[0].Message
+	case !w.Executors.stand(b.ActionType, b.Executor):
+		return long + "the Executor was not there any more, or another one."
+	}
+	return ""
 }
 
 // Key is the same for executors that decide the same.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/flow"
 )
 
@@ -70,4 +71,29 @@ func TestExecutors(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is begun and not acted on for long is looked at again.
+func TestOverdue(t *testing.T) {
+	refunds := flow.Executor{Name: "refunds", Hash: executorHash, Types: []string{"stripe.refund"}}
+	begin := flow.Begin{ActionType: "stripe.refund", Executor: flow.ExecutorRef{Name: "refunds", Hash: executorHash}, Before: noon.Add(time.Minute)}
+	in := func(x ...flow.Executor) flow.World { return flow.World{Executors: x} }
+	holding := in(refunds)
+	holding.Holds = []flow.Hold{{Reason: decision.NamespaceTerminating, Message: "The namespace is being deleted."}}
+	for name, tc := range map[string]struct {
+		world flow.World
+		at    time.Time
+		says  string
+	}{
+		"as it was":         {in(refunds), noon, ""},
+		"too late":          {in(refunds), noon.Add(time.Minute), "less than a third"},
+		"on hold":           {holding, noon, "being deleted"},
+		"its executor gone": {in(), noon, "the Executor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := begin.Overdue(tc.world, tc.at); (got == "") != (tc.says == "") || !strings.Contains(got, tc.says) {
+				t.Errorf("it says %q, want %q in it", got, tc.says)
+			}
+		})
+	}
 }

@@ -173,13 +173,13 @@ func endingOf(s Snapshot, record effect.Record) ending {
 		return ending{Committed, "", "It was executed, and its executor reported success."}
 	case effect.Failed:
 		if n := len(status.History); n > 0 && status.History[n-1].Result == effect.NeverBegan {
-			if x := s.Action.Executor; x != nil && !s.World.Executors.Stand(s.Action.Type, *x) {
+			if x := s.Action.Executor; x != nil && !s.World.Executors.stand(s.Action.Type, *x) {
 				return ending{Failed, decision.ExecutorChanged, executorChanged(x.Name) + " It may be proposed again."}
 			}
 			if until := s.Action.NotAfter; until != nil && !status.Transition.Before(*until) {
 				return ending{Failed, decision.NeverBegan, fmt.Sprintf("It was not to be executed after %s, and had not begun by then. Nothing was executed. It may be proposed again.", until.UTC().Format(time.RFC3339))}
 			}
-			return ending{Failed, decision.NeverBegan, "No executor began it before its lease was over. Nothing was executed. It may be proposed again."}
+			return ending{Failed, decision.NeverBegan, "No executor began it while at least a third of its lease was left. Nothing was executed. It may be proposed again."}
 		}
 		return ending{Failed, "", "Its executor stated that nothing was executed. It may be proposed again."}
 	}
@@ -360,7 +360,7 @@ func document(s Snapshot, end ending) receipt.Document {
 				d.Output = o.Output
 			}
 		}
-		if s.Late != nil {
+		if s.Late != nil && x.Mode == AgentMode {
 			d.LateOutcomeName = s.Late.Name
 		}
 	}

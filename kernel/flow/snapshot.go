@@ -352,6 +352,8 @@ type World struct {
 	Required  bool
 	// Observe: everything is decided, and nothing is enforced.
 	Observe bool
+	// Operator is who this operator is to the apiserver.
+	Operator string
 	// People says which names are one person.
 	People *approval.People
 	// Executors are what the operator itself executes.

@@ -88,8 +88,9 @@ type WriteEffect struct {
 // one that has a nonce of this very process, and then executes, in the background. If somebody else began, it does not.
 type Begin struct {
 	EffectName string
+	ActionType string
 	Executor   ExecutorRef
-	// Before is when too little of the lease is left to begin; Lease is when it is over.
+	// Before is when it is too late to begin; Lease is when the lease is over.
 	Before, Lease time.Time
 }
 
