@@ -130,9 +130,9 @@ func (r *executorReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	}
 	switch conflicts := set.Conflicts(o.Name); {
 	case x.Invalid != "":
-		mark(false, "ExecutorInvalid", "The actions it names are denied (executor_invalid) until it is replaced: "+x.Invalid)
+		mark(false, v1alpha1.ReasonExecutorInvalid, "The actions it names are denied (executor_invalid) until it is replaced: "+x.Invalid)
 	case len(conflicts) > 0:
-		mark(false, "ExecutorConflict", "It has an action type in common with "+strings.Join(conflicts, ", ")+". Actions of such a type are denied (executor_conflict) until one of them is deleted.")
+		mark(false, v1alpha1.ReasonExecutorConflict, "It has an action type in common with "+strings.Join(conflicts, ", ")+". Actions of such a type are denied (executor_conflict) until one of them is deleted.")
 	default:
 		mark(true, "InForce", "It executes "+strings.Join(o.Spec.ActionTypes, ", ")+".")
 	}

@@ -295,6 +295,14 @@ type KubernetesExecutor struct {
 	TimeoutSeconds int32 `json:"timeoutSeconds"`
 }
 
+// Reasons of an Executor's conditions when it is not Ready.
+const (
+	// ReasonExecutorInvalid: it is not valid.
+	ReasonExecutorInvalid = "ExecutorInvalid"
+	// ReasonExecutorConflict: another Executor has one of its types.
+	ReasonExecutorConflict = "ExecutorConflict"
+)
+
 // ExecutorStatus is the operator's judgement.
 type ExecutorStatus struct {
 	// observedGeneration is the generation this status speaks of; -1: none yet.

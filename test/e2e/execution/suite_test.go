@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/klog/v2/textlogger"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -54,8 +55,17 @@ func options(cfg *rest.Config, o controllers.Options) (controllers.Options, erro
 
 func startOperator(o controllers.Options) *testenv.Operator {
 	GinkgoHelper()
+	return startOperatorBehind(nil, o)
+}
+
+// startOperatorBehind starts one whose requests go through a transport.
+func startOperatorBehind(wire transport.WrapperFunc, o controllers.Options) *testenv.Operator {
+	GinkgoHelper()
 	started, err := env.StartOperator(func(cfg *rest.Config) (testenv.Runnable, error) {
 		cfg.QPS = -1
+		if wire != nil {
+			cfg.Wrap(wire)
+		}
 		o, err := options(cfg, o)
 		if err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -55,9 +56,16 @@ type whyAnswer struct {
 	Policy        whyPolicy       `json:"policy"`
 	Effect        *whyEffect      `json:"effect"`    // null: no effect key
 	Approvals     *whyApprovals   `json:"approvals"` // null: nobody is asked
+	Executor      *whyExecutor    `json:"executor"`  // null: its agent would execute it, or nobody
 	WouldHappen   whyEnd          `json:"wouldHappen"`
 	NotVisible    []string        `json:"notVisible,omitempty"`    // what may not be read, so that the answer may be another one
 	HeldAtPresent string          `json:"heldAtPresent,omitempty"` // why nothing at all is decided at present
+}
+
+// whyExecutor would execute it for the operator.
+type whyExecutor struct {
+	Name string `json:"name"`
+	Hash string `json:"hash"`
 }
 
 type whySettings struct {
@@ -221,6 +229,18 @@ func (s *session) whyWorld(ctx context.Context) (*whyWorld, error) {
 	w.world = flow.World{
 		Namespace: s.Namespace(), Environment: environment, Limits: w.ruled.Limits, Policies: policy.NewSet(sources), Required: w.ruled.Required, Observe: w.ruled.Observe,
 	}
+	var executors v1alpha1.ExecutorList
+	switch err := s.kube.List(ctx, &executors, kube.InNamespace(s.Namespace())); {
+	case apierrors.IsForbidden(err):
+		hidden("the Executors: the operator may execute it itself, or refuse to")
+	case err != nil && !missingKind(err):
+		return nil, explain(err)
+	}
+	for i := range executors.Items {
+		if o := &executors.Items[i]; records.InForce(o) {
+			w.world.Executors = append(w.world.Executors, records.Executor(o, judgedExecutor))
+		}
+	}
 	found, err := s.authorities(ctx, w.ruled.MaxDepth)
 	switch {
 	case err == nil:
@@ -238,6 +258,14 @@ func (s *session) whyWorld(ctx context.Context) (*whyWorld, error) {
 	return w, nil
 }
 
+// judgedExecutor is what the operator has found wrong with an Executor: how it would execute is not looked at here.
+func judgedExecutor(o *v1alpha1.Executor) error {
+	if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ReadyCondition); c != nil && c.Reason == v1alpha1.ReasonExecutorInvalid {
+		return errors.New(c.Message)
+	}
+	return nil
+}
+
 // why answers by the operator's own rules: the policy and the grants are asked for their part, and flow for the whole.
 func (s *session) why(ctx context.Context, asked *flow.Action) (*whyAnswer, error) {
 	w, err := s.whyWorld(ctx)
@@ -246,6 +274,8 @@ func (s *session) why(ctx context.Context, asked *flow.Action) (*whyAnswer, erro
 	}
 	now := time.Now()
 	asked.Created, asked.State = now, flow.Pending
+	wanted := now.Add(time.Hour)
+	asked.NotAfter = &wanted // what an Executor executes needs one; it is said with the answer
 	answer := &whyAnswer{
 		Schema: whySchema, Namespace: s.Namespace(), ActionType: asked.Type, Agent: asked.Agent, User: asked.User, Arguments: asked.Arguments,
 		Resource: asked.Resource, Environment: w.world.Environment, NotVisible: w.notVisible,
@@ -435,6 +465,9 @@ func (w *whyAnswer) conclude(step flow.Step) {
 		end.Message = fmt.Sprintf("People would be asked: %d must say yes to this exact hash, within %s.", status.Ask.Required, status.Ask.Expiration.Sub(status.Ask.Requested))
 	case flow.Admitted:
 		end.Message = "It would be admitted: the process that proposed it may execute it, once."
+		if x := status.Executor; x != nil {
+			end.Message = fmt.Sprintf("It would be admitted, and the operator would execute it, by Executor %s.", x.Name)
+		}
 		if would := status.WouldHave; would != nil {
 			end.BlockedReason = string(would.Blocked)
 			end.Message = "It would be admitted, for in observe mode nothing is enforced."
@@ -442,6 +475,9 @@ func (w *whyAnswer) conclude(step flow.Step) {
 				end.Message += " Enforce mode would have " + wouldHaveText(string(would.Decision), string(would.Reason), string(would.Blocked)) + "."
 			}
 		}
+	}
+	if x := status.Executor; x != nil {
+		w.Executor = &whyExecutor{Name: x.Name, Hash: x.Hash}
 	}
 	w.WouldHappen = end
 }
@@ -475,6 +511,9 @@ func (a *app) printWhy(w *whyAnswer, all bool) {
 		f.row("Known of it", e.text())
 	} else {
 		f.row("Effect", "<none>: nothing keeps this action from running twice")
+	}
+	if x := w.Executor; x != nil {
+		f.row("Executed by", fmt.Sprintf("the operator, by Executor %s\n%s\nIt has to be proposed with a time after which it is not wanted any more: --not-after", x.Name, x.Hash))
 	}
 	if w.Approvals != nil {
 		f.row("People asked", w.Approvals.text(w.Agent, w.User))
