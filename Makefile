@@ -1,8 +1,8 @@
 # Targets of this repository; `make help` lists them.
 #
-# What is needed: Go, make, a C compiler for the race detector, and a Go module proxy; for `make test` also Debian's package
-# bubblewrap, in whose sandboxes pods run (docs/testing.md). Every other tool, a Kubernetes control plane included, is built from
-# Go modules; tools run by `go tool` with the versions of hack/tools/go.mod.
+# What is needed: Go, make, a C compiler for the race detector, and a Go module proxy; for `make test` also Debian's packages
+# bubblewrap, in whose sandboxes pods run (docs/testing.md), curl and python3, which agents run by. Every other tool, a Kubernetes
+# control plane included, is built from Go modules; tools run by `go tool` with the versions of hack/tools/go.mod.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -46,7 +46,7 @@ down: ## Stop what `make up` started, and nothing else
 ##@ Tests
 
 .PHONY: test
-test: bubblewrap test-unit test-rules test-gitops test-node test-integration ## Run every test, with the race detector
+test: programs test-unit test-rules test-gitops test-node test-integration ## Run every test, with the race detector
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
@@ -64,10 +64,14 @@ test-rules: ## Evaluate the alerts and the dashboard's queries with Prometheus' 
 test-gitops: ## Judge recorded objects as Flux and Argo CD do
 	cd hack/gitops && CGO_ENABLED=0 $(GO) test -count=1 ./...
 
-# Said before anything else is done, and not after an hour. Nothing is skipped without it.
+# Said before anything else is done, and not after an hour. Nothing is skipped without them.
 .PHONY: bubblewrap
 bubblewrap:
 	@command -v bwrap >/dev/null || { echo "pods run in sandboxes of bubblewrap, which is not there: apt-get install bubblewrap" >&2; exit 1; }
+
+.PHONY: programs
+programs: bubblewrap
+	@for program in curl python3; do 		test -x "/usr/bin/$$program" || { echo "agents run by /usr/bin/$$program, which is not there: apt-get install $$program" >&2; exit 1; }; 	done
 
 # A module of its own. With these flags it is the packages of the control plane's build that are used.
 .PHONY: test-node
@@ -76,7 +80,7 @@ test-node: bubblewrap ## Run the tests of the node for tests that need no contro
 
 # One package at a time: each starts a control plane of its own. -v shows what a passing suite ran.
 .PHONY: test-integration
-test-integration: bubblewrap build ## Run the tests on a real kube-apiserver and etcd
+test-integration: programs build ## Run the tests on a real kube-apiserver and etcd
 	@$(ASSETS); set -x; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 10m ./test/testenv ./test/soak; \
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 20m -v ./test/chaos/...; \

@@ -32,7 +32,11 @@ type container struct {
 func (p *pod) runContainer(c *container) {
 	for delay := p.node.backOff; ; {
 		end := p.runOnce(c)
-		if end == nil || p.stopping.Err() != nil || !restarts(p.made.Spec.RestartPolicy, end.ExitCode) {
+		if end == nil {
+			p.keepLast(c)
+			return
+		}
+		if p.stopping.Err() != nil || !restarts(p.made.Spec.RestartPolicy, end.ExitCode) {
 			return
 		}
 		if end.FinishedAt.Sub(end.StartedAt.Time) > backOffForgotten {
@@ -40,14 +44,21 @@ func (p *pod) runContainer(c *container) {
 		}
 		p.set(c, waiting(reasonBackOff, fmt.Sprintf("back-off %s restarting failed container %s", delay, c.spec.Name)))
 		if !pause(p.stopping, delay) {
-			// How it ended is how it is.
-			p.set(c, c.last)
+			p.keepLast(c)
 			return
 		}
 		delay = min(2*delay, lastBackOff)
 		p.mu.Lock()
 		c.restarts++
 		p.mu.Unlock()
+	}
+}
+
+// keepLast says of a container that is not started again how it ended, or the pod's phase would not know. One that was never
+// started waits for good.
+func (p *pod) keepLast(c *container) {
+	if c.last.Terminated != nil {
+		p.set(c, c.last)
 	}
 }
 

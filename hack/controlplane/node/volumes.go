@@ -274,11 +274,12 @@ func (n *node) hostPath(source *corev1.HostPathVolumeSource) (string, error) {
 		return "", refusal(fmt.Sprintf("hostPath of type %s is not supported", kind))
 	}
 	path := filepath.Clean(source.Path)
-	if !n.mayHave(path) {
+	dir, may := n.mayHave(path)
+	if !may {
 		return "", refusal(fmt.Sprintf("hostPath %s is not below a directory that pods may have: %s", path, strings.Join(n.hostDirs, ", ")))
 	}
 	if kind == corev1.HostPathDirectoryOrCreate {
-		if err := os.MkdirAll(path, 0o777); err != nil {
+		if err := makeBelow(dir, path); err != nil {
 			return "", err
 		}
 	}
@@ -287,19 +288,33 @@ func (n *node) hostPath(source *corev1.HostPathVolumeSource) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !n.mayHave(real) {
+	if _, may := n.mayHave(real); !may {
 		return "", refusal(fmt.Sprintf("hostPath %s leads to %s, which pods may not have", path, real))
 	}
 	return real, nil
 }
 
-func (n *node) mayHave(path string) bool {
+// mayHave says whether a path is in a directory that pods may have, and in which.
+func (n *node) mayHave(path string) (dir string, may bool) {
 	for _, dir := range n.hostDirs {
 		if path == dir || strings.HasPrefix(path, dir+"/") {
-			return true
+			return dir, true
 		}
 	}
-	return false
+	return "", false
+}
+
+// makeBelow makes a directory in another one, and nothing where a link leads out of that. A pod can make links.
+func makeBelow(dir, path string) error {
+	below, err := filepath.Rel(dir, path)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(root.MkdirAll(below, 0o777), root.Close())
 }
 
 // mounts of a container are its pod's volumes.
@@ -312,8 +327,8 @@ func mounts(c corev1.Container, volumes map[string]volume) ([]mount, error) {
 			below := filepath.Join(from, m.SubPath)
 			if !v.readOnly {
 				if _, err := os.Lstat(below); os.IsNotExist(err) {
-					if err := os.MkdirAll(below, 0o777); err != nil {
-						return nil, err
+					if err := makeBelow(from, below); err != nil {
+						return nil, fmt.Errorf("subPath %s of volume %s: %w", m.SubPath, m.Name, err)
 					}
 				}
 			}

@@ -39,6 +39,7 @@ func TestHostPathsEndWherePodsMayBe(t *testing.T) {
 		"one beside":          {source: corev1.HostPathVolumeSource{Path: other}, refused: true},
 		"one above":           {source: corev1.HostPathVolumeSource{Path: may + "/.."}, refused: true},
 		"a link":              {source: corev1.HostPathVolumeSource{Path: filepath.Join(may, "link")}, refused: true},
+		"one by a link":       {source: corev1.HostPathVolumeSource{Path: filepath.Join(may, "link", "new"), Type: &create}},
 		"another kind":        {source: corev1.HostPathVolumeSource{Path: may, Type: &socket}, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,16 +50,25 @@ func TestHostPathsEndWherePodsMayBe(t *testing.T) {
 			}
 		})
 	}
+	if _, err := os.Lstat(filepath.Join(other, "new")); !os.IsNotExist(err) {
+		t.Errorf("a directory was made by a link: %v", err)
+	}
 }
 
 func TestASubPathStaysInItsVolume(t *testing.T) {
-	root := t.TempDir()
-	if err := os.Symlink("/etc", filepath.Join(root, "link")); err != nil {
+	root, other := t.TempDir(), t.TempDir()
+	if err := os.Symlink(other, filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	c := corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/data", SubPath: "link"}}}
-	if got, err := mounts(c, map[string]volume{"v": {path: root}}); err == nil {
-		t.Errorf("got %v", got)
+	c := corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/data"}}}
+	for _, out := range []string{"link", "link/new"} {
+		c.VolumeMounts[0].SubPath = out
+		if got, err := mounts(c, map[string]volume{"v": {path: root}}); err == nil {
+			t.Errorf("%s: got %v", out, got)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(other, "new")); !os.IsNotExist(err) {
+		t.Errorf("a directory was made by a link: %v", err)
 	}
 	c.VolumeMounts[0].SubPath = "new/one"
 	got, err := mounts(c, map[string]volume{"v": {path: root}})

@@ -58,38 +58,17 @@ func withoutOperator() {
 	})
 }
 
-// paused is an operator that stops at one point, once, and goes on when it is let go: a process that was suspended, or
-// whose node was, and that does not know it.
-type paused struct {
-	point string
+// pause is a testenv.Pause that stops nothing before it is armed.
+type pause struct {
+	*testenv.Pause
 	armed atomic.Bool
-	once  sync.Once
-	// At is closed when it came to its point; Go lets it go on.
-	At, Go chan struct{}
 }
 
-// pausedAt stops an operator at a point of the protocol, from when it is armed.
-func pausedAt(point string) *paused {
-	p := &paused{point: point, At: make(chan struct{}), Go: make(chan struct{})}
-	DeferCleanup(p.resume)
-	return p
-}
+func pauseAt(point string) *pause { return &pause{Pause: testenv.PauseAt(GinkgoT(), point)} }
 
-func (p *paused) at(point string) {
-	if point != p.point || !p.armed.Load() {
-		return
-	}
-	p.once.Do(func() {
-		close(p.At)
-		<-p.Go
-	})
-}
-
-func (p *paused) resume() {
-	select {
-	case <-p.Go:
-	default:
-		close(p.Go)
+func (p *pause) At(point string) {
+	if p.armed.Load() {
+		p.Pause.At(point)
 	}
 }
 

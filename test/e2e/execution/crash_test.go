@@ -1,14 +1,13 @@
 package execution
 
 import (
-	"context"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -16,72 +15,17 @@ import (
 	"ctrlrun.dev/operator/test/testenv"
 )
 
-// dead is an operator that ends at one point, once, as a killed process does: nothing of it goes on, no request of it is sent any
-// more, nothing is cleaned up.
-type dead struct {
-	point  string
-	once   sync.Once
-	cancel context.CancelFunc
-	// Died is closed when it came to its point.
-	Died chan struct{}
-}
-
-func startDoomed(point string) *dead {
+// startDoomed starts an operator that ends at one point, once, as a killed process does. The channel is closed then.
+func startDoomed(point string) (died <-chan struct{}) {
 	GinkgoHelper()
-	ctx, cancel := context.WithCancel(context.Background())
-	d := &dead{point: point, cancel: cancel, Died: make(chan struct{})}
-	cfg := env.Config(testenv.OperatorUser())
-	cfg.QPS = -1
-	o, err := options(cfg, controllers.Options{Crash: d.at})
-	Expect(err).NotTo(HaveOccurred())
-	mgr, err := controllers.New(cfg, o)
-	Expect(err).NotTo(HaveOccurred())
-	go func() { _ = mgr.Start(ctx) }()
-	DeferCleanup(func() { cancel() })
-	return d
-}
-
-func (d *dead) at(point string) {
-	if point != d.point {
-		return
-	}
-	d.once.Do(func() {
-		d.cancel()
-		close(d.Died)
-		select {} // this goroutine is as dead as the process
+	return env.StartDoomed(GinkgoT(), point, func(cfg *rest.Config, crash func(string)) (testenv.Runnable, error) {
+		cfg.QPS = -1
+		o, err := options(cfg, controllers.Options{Crash: crash})
+		if err != nil {
+			return nil, err
+		}
+		return controllers.New(cfg, o)
 	})
-}
-
-// paused stops at one point, once, until it may go on, as a process that is suspended.
-type paused struct {
-	point string
-	once  sync.Once
-	// At is closed when it came to its point; Go lets it go on.
-	At, Go chan struct{}
-}
-
-func newPaused(point string) *paused {
-	p := &paused{point: point, At: make(chan struct{}), Go: make(chan struct{})}
-	DeferCleanup(p.wake)
-	return p
-}
-
-func (p *paused) at(point string) {
-	if point != p.point {
-		return
-	}
-	p.once.Do(func() {
-		close(p.At)
-		<-p.Go
-	})
-}
-
-func (p *paused) wake() {
-	select {
-	case <-p.Go:
-	default:
-		close(p.Go)
-	}
 }
 
 // lapse is longer than a lease of these tests, and the time it is waited for after it.
@@ -92,12 +36,12 @@ var _ = Describe("an operator that executes, and dies", Serial, func() {
 
 	DescribeTable("leaves an action to its one end",
 		func(point string, calls int, state v1alpha1.ActionState, reason string) {
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			s := newScene()
 			s.executes(s.executor("refunds"))
 			payment := unique("txn")
 			a := s.refund(payment, 100)
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			if reason == "executor_lost" {
@@ -152,61 +96,61 @@ var _ = Describe("two operators that execute", Serial, func() {
 
 	It("do not begin twice, though one of them was suspended right before", func() {
 		withoutOperator()
-		p := newPaused("before begin")
-		sleepy := startOperator(controllers.Options{Crash: p.at})
+		p := testenv.PauseAt(GinkgoT(), "before begin")
+		sleepy := startOperator(controllers.Options{Crash: p.At})
 		DeferCleanup(sleepy.Stop)
-		DeferCleanup(p.wake) // before it is stopped
+		DeferCleanup(p.Resume) // before it is stopped
 		s := newScene()
 		s.executes(s.executor("refunds"))
 		payment := unique("txn")
 		a := s.refund(payment, 100)
-		Eventually(p.At).Should(BeClosed())
+		Eventually(p.Reached).Should(BeClosed())
 		operator = startOperator(controllers.Options{})
 		s.reaches(a, v1alpha1.ActionCommitted, "")
-		p.wake()
+		p.Resume()
 		Consistently(func() []request { return s.provider.of(payment) }).WithTimeout(time.Second).Should(HaveLen(1))
 	})
 
 	It("begin though the record was touched right before, by whoever labels things", func() {
 		withoutOperator()
-		p := newPaused("before begin")
+		p := testenv.PauseAt(GinkgoT(), "before begin")
 		var first atomic.Bool
 		operator = startOperator(controllers.Options{Crash: func(point string) {
-			if point == p.point && first.CompareAndSwap(false, true) {
-				p.at(point)
+			if point == "before begin" && first.CompareAndSwap(false, true) {
+				p.At(point)
 			}
 		}})
-		DeferCleanup(p.wake)
+		DeferCleanup(p.Resume)
 		s := newScene()
 		s.executes(s.executor("refunds"))
 		payment := unique("txn")
 		a := s.refund(payment, 100)
-		Eventually(p.At).Should(BeClosed())
+		Eventually(p.Reached).Should(BeClosed())
 		e := s.effect(s.get(a))
 		e.Labels = map[string]string{"team": "payments"}
 		Expect(env.Admin().Update(ctx, e)).To(Succeed())
 		s.reaches(s.refund(unique("txn"), 100), v1alpha1.ActionCommitted, "") // by now it has heard of that
-		p.wake()
+		p.Resume()
 		s.reaches(a, v1alpha1.ActionCommitted, "")
 		Expect(s.provider.of(payment)).To(HaveLen(1))
 	})
 
 	It("leave a report that comes too late for whoever resolves", func() {
 		withoutOperator()
-		p := newPaused("before settle")
-		sleepy := startOperator(controllers.Options{Crash: p.at})
+		p := testenv.PauseAt(GinkgoT(), "before settle")
+		sleepy := startOperator(controllers.Options{Crash: p.At})
 		DeferCleanup(sleepy.Stop)
-		DeferCleanup(p.wake)
+		DeferCleanup(p.Resume)
 		s := newScene()
 		s.executes(s.executor("refunds"))
 		payment := unique("txn")
 		a := s.refund(payment, 100)
-		Eventually(p.At).Should(BeClosed())
+		Eventually(p.Reached).Should(BeClosed())
 		operator = startOperator(controllers.Options{})
 		s.reaches(a, v1alpha1.ActionAdmitted, "")
 		clock.Advance(GinkgoT(), lapse)
 		a = s.reaches(a, v1alpha1.ActionAmbiguous, "executor_lost")
-		p.wake()
+		p.Resume()
 		Eventually(func(g Gomega) {
 			e := s.effect(a)
 			g.Expect(e.Status.State).To(Equal(v1alpha1.EffectAmbiguous))

@@ -299,11 +299,12 @@ var _ = Describe("a pod", func() {
 
 	It("is killed when it does not end in its time, and its name can be had again", func(ctx context.Context) {
 		for _, force := range []bool{false, true} {
-			pod := with(script(ns, `trap '' TERM; echo $PPID > /data/ready; while :; do sleep 0.1; done`),
+			pod := with(script(ns, `trap '' TERM; while :; do sleep 0.1; done`),
 				corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 			pod.Name, pod.GenerateName, pod.Spec.TerminationGracePeriodSeconds = "stubborn", "", new(int64(1))
 			create(ctx, pod)
 			Eventually(ctx, func(g Gomega) { g.Expect(get(ctx, pod)(g).Status.Phase).To(Equal(corev1.PodRunning)) }).Should(Succeed())
+			Eventually(ctx, func() []string { return processesOf(pod) }).ShouldNot(BeEmpty())
 			options := []client.DeleteOption{}
 			if force {
 				options = append(options, client.GracePeriodSeconds(0))

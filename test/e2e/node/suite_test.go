@@ -103,10 +103,9 @@ func script(ns, text string) *corev1.Pod {
 
 // job is a Job of such a pod.
 func job(ns, name, text string) *batchv1.Job {
-	one := int32(0)
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-		Spec:       batchv1.JobSpec{BackoffLimit: &one, Template: corev1.PodTemplateSpec{Spec: script(ns, text).Spec}},
+		Spec:       batchv1.JobSpec{BackoffLimit: new(int32(0)), Template: corev1.PodTemplateSpec{Spec: script(ns, text).Spec}},
 	}
 }
 

@@ -1,11 +1,9 @@
 package observe
 
 import (
-	"context"
-	"sync"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/controllers"
@@ -15,31 +13,15 @@ import (
 	"ctrlrun.dev/operator/test/testenv"
 )
 
-// startDoomed starts an operator that ends at one point of the protocol, once, as a killed process does: nothing of it goes on, no
-// request of it is sent any more. The channel is closed when it came there.
-func startDoomed(point string) <-chan struct{} {
+// startDoomed starts an operator that ends at one point of the protocol, once, as a killed process does. The channel is closed then.
+func startDoomed(point string) (died <-chan struct{}) {
 	GinkgoHelper()
-	ctx, cancel := context.WithCancel(context.Background())
-	died := make(chan struct{})
-	var once sync.Once
-	cfg := env.Config(testenv.OperatorUser())
-	cfg.QPS, cfg.Burst = 500, 1000
-	mgr, err := controllers.New(cfg, controllers.Options{
-		Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock,
-		Crash: func(at string) {
-			if at == point {
-				once.Do(func() {
-					cancel()
-					close(died)
-					select {} // this goroutine is as dead as the process
-				})
-			}
-		},
+	return env.StartDoomed(GinkgoT(), point, func(cfg *rest.Config, crash func(string)) (testenv.Runnable, error) {
+		cfg.QPS, cfg.Burst = 500, 1000
+		return controllers.New(cfg, controllers.Options{
+			Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock, Crash: crash,
+		})
 	})
-	Expect(err).NotTo(HaveOccurred())
-	go func() { _ = mgr.Start(ctx) }()
-	DeferCleanup(cancel)
-	return died
 }
 
 var _ = Describe("An operator that dies while it observes", Serial, func() {

@@ -267,14 +267,13 @@ var _ = Describe("a Deployment that the operator writes to", func() {
 	var web *appsv1.Deployment
 	BeforeEach(func(ctx SpecContext) {
 		d = newDesk(ctx, rule("apps", "deployments/scale", "get", "update"), rule("apps", "deployments", "patch"))
-		text := func(s string) *string { return &s }
 		d.executes(ctx, "deployment.scale", v1alpha1.ExecutorSpec{Kubernetes: &v1alpha1.KubernetesExecutor{
 			Operation: v1alpha1.KubernetesScale, APIVersion: "apps/v1", Kind: "Deployment", Name: "{deployment}",
-			UID: text("{uid}"), ResourceVersion: text("{version}"), Replicas: text("{replicas}"), TimeoutSeconds: 20,
+			UID: new("{uid}"), ResourceVersion: new("{version}"), Replicas: new("{replicas}"), TimeoutSeconds: 20,
 		}})
 		d.executes(ctx, "deployment.label", v1alpha1.ExecutorSpec{Kubernetes: &v1alpha1.KubernetesExecutor{
 			Operation: v1alpha1.KubernetesPatch, APIVersion: "apps/v1", Kind: "Deployment", Name: "{deployment}",
-			UID: text("{uid}"), ResourceVersion: text("{version}"), TimeoutSeconds: 20,
+			UID: new("{uid}"), ResourceVersion: new("{version}"), TimeoutSeconds: 20,
 			Template: &apiextensionsv1.JSON{Raw: []byte(`{"metadata": {"labels": {"shop": "{label}"}}}`)},
 		}})
 		labels := map[string]string{"app": "web"}

@@ -1,11 +1,9 @@
 package proposals
 
 import (
-	"context"
-	"sync"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -14,74 +12,14 @@ import (
 	"ctrlrun.dev/operator/test/testenv"
 )
 
-// dead is an operator that ends at one point, once, as a killed process does: nothing of it goes on, nothing is cleaned up.
-type dead struct {
-	point  string
-	once   sync.Once
-	cancel context.CancelFunc
-	// Died is closed when it came to its point.
-	Died chan struct{}
-}
-
-func startDoomed(point string) *dead {
+// startDoomed starts an operator that ends at one point, once, as a killed process does. The channel is closed then.
+func startDoomed(point string) (died <-chan struct{}) {
 	GinkgoHelper()
-	ctx, cancel := context.WithCancel(context.Background())
-	d := &dead{point: point, cancel: cancel, Died: make(chan struct{})}
-	cfg := env.Config(testenv.OperatorUser())
-	cfg.QPS = -1
-	mgr, err := controllers.New(cfg, controllers.Options{Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock, Crash: d.at})
-	Expect(err).NotTo(HaveOccurred())
-	go func() { _ = mgr.Start(ctx) }()
-	DeferCleanup(func() { cancel() })
-	return d
-}
-
-func (d *dead) at(point string) {
-	if point != d.point {
-		return
-	}
-	d.once.Do(func() {
-		d.cancel()
-		close(d.Died)
-		select {} // this goroutine is as dead as the process
-	})
-}
-
-func (d *dead) died() bool {
-	select {
-	case <-d.Died:
-		return true
-	default:
-		return false
-	}
-}
-
-// paused is an operator that waits at one point until it is told to go on.
-type paused struct {
-	point  string
-	once   sync.Once
-	At, Go chan struct{}
-}
-
-func pausedAt(point string) *paused {
-	p := &paused{point: point, At: make(chan struct{}), Go: make(chan struct{})}
-	DeferCleanup(sync.OnceFunc(func() {
-		select {
-		case <-p.Go:
-		default:
-			close(p.Go)
-		}
-	}))
-	return p
-}
-
-func (p *paused) at(point string) {
-	if point != p.point {
-		return
-	}
-	p.once.Do(func() {
-		close(p.At)
-		<-p.Go
+	return env.StartDoomed(GinkgoT(), point, func(cfg *rest.Config, crash func(string)) (testenv.Runnable, error) {
+		cfg.QPS = -1
+		return controllers.New(cfg, controllers.Options{
+			Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock, Crash: crash,
+		})
 	})
 }
 
@@ -144,11 +82,8 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 				s.applies(s.flux, name, of(name, aPolicy(2000)))
 			}
 			s.applies(s.flux, "deleted", fields{"targetRef": fields{"kind": "Grant", "name": "deleted"}, "delete": true})
-			d := startDoomed(point)
-			Eventually(func() bool {
-				s.approvesAll()
-				return d.died()
-			}).Should(BeTrue())
+			died := startDoomed(point)
+			Eventually(func() <-chan struct{} { s.approvesAll(); return died }).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			for _, name := range []string{"created", "changed", "deleted"} {
@@ -178,11 +113,8 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 		Expect(s.write(s.paula, "ActionPolicy", "changed", aPolicy(1))).To(Succeed())
 		withoutOperator()
 		s.applies(s.flux, "changed", of("changed", aPolicy(2000)))
-		d := startDoomed("after apply")
-		Eventually(func() bool {
-			s.approvesAll()
-			return d.died()
-		}).Should(BeTrue())
+		died := startDoomed("after apply")
+		Eventually(func() <-chan struct{} { s.approvesAll(); return died }).Should(BeClosed())
 		Expect(s.write(s.paula, "ActionPolicy", "changed", aPolicy(3))).To(Succeed())
 		operator = startOperator(controllers.Options{})
 		o := s.reaches("changed", v1alpha1.ProposalRefused)
@@ -200,11 +132,8 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 		Expect(s.write(s.paula, "ActionPolicy", "changed", aPolicy(1))).To(Succeed())
 		withoutOperator()
 		s.applies(s.flux, "changed", of("changed", aPolicy(2000)))
-		d := startDoomed("before applying")
-		Eventually(func() bool {
-			s.approvesAll()
-			return d.died()
-		}).Should(BeTrue())
+		died := startDoomed("before applying")
+		Eventually(func() <-chan struct{} { s.approvesAll(); return died }).Should(BeClosed())
 		Expect(s.write(s.paula, "ActionPolicy", "changed", aPolicy(3))).To(Succeed())
 		operator = startOperator(controllers.Options{})
 		first := s.questions()[0]
@@ -224,15 +153,15 @@ var _ = Describe("an operator that comes late", Serial, func() {
 			Expect(s.write(s.paula, "ActionPolicy", "changed", aPolicy(1))).To(Succeed())
 			withoutOperator()
 			s.applies(s.flux, "changed", of("changed", aPolicy(2000)))
-			p := pausedAt(point)
-			late := startOperator(controllers.Options{Crash: p.at})
+			p := testenv.PauseAt(GinkgoT(), point)
+			late := startOperator(controllers.Options{Crash: p.At})
 			DeferCleanup(func() { _ = late.Stop() })
-			Eventually(func() <-chan struct{} { s.approvesAll(); return p.At }).Should(BeClosed())
+			Eventually(func() <-chan struct{} { s.approvesAll(); return p.Reached }).Should(BeClosed())
 			operator = startOperator(controllers.Options{})
 			s.reaches("changed", v1alpha1.ProposalApplied)
 			Expect(s.write(s.paula, "ActionPolicy", "changed", aPolicy(1))).To(Succeed())
 			s.reaches("changed", v1alpha1.ProposalReplaced)
-			close(p.Go)
+			p.Resume()
 
 			By("letting it do another thing, so that it is known to be through with that")
 			s.applies(s.flux, "other", of("other", aPolicy(2)))
@@ -250,16 +179,16 @@ var _ = Describe("an operator that comes late", Serial, func() {
 		Expect(s.write(s.paula, "ActionPolicy", "changed", aPolicy(1))).To(Succeed())
 		withoutOperator()
 		s.applies(s.flux, "changed", of("changed", aPolicy(2000)))
-		p := pausedAt("before applying")
-		late := startOperator(controllers.Options{Crash: p.at})
+		p := testenv.PauseAt(GinkgoT(), "before applying")
+		late := startOperator(controllers.Options{Crash: p.At})
 		DeferCleanup(func() { _ = late.Stop() })
-		Eventually(func() <-chan struct{} { s.approvesAll(); return p.At }).Should(BeClosed())
+		Eventually(func() <-chan struct{} { s.approvesAll(); return p.Reached }).Should(BeClosed())
 		Expect(s.write(s.paula, "ActionPolicy", "changed", aPolicy(3))).To(Succeed())
 		operator = startOperator(controllers.Options{})
 		first := s.questions()[0]
 		s.ends(&first, v1alpha1.ActionFailed)
 		s.asked("changed")
-		close(p.Go)
+		p.Resume()
 		s.applies(s.flux, "other", of("other", aPolicy(2)))
 		s.approves(s.alice, s.asked("other"))
 		s.reaches("other", v1alpha1.ProposalApplied)

@@ -1,9 +1,7 @@
 package protocol
 
 import (
-	"context"
 	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
@@ -23,39 +22,14 @@ import (
 	"ctrlrun.dev/operator/test/testenv"
 )
 
-// dead is an operator that ends at one point of the protocol, once, as a killed process does: nothing of it goes on, no
-// request of it is sent any more, nothing is cleaned up.
-type dead struct {
-	point  string
-	once   sync.Once
-	cancel context.CancelFunc
-	// Died is closed when it came to its point.
-	Died chan struct{}
-}
-
-func startDoomed(point string) *dead {
+// startDoomed starts an operator that ends at one point of the protocol, once, as a killed process does. The channel is closed then.
+func startDoomed(point string) (died <-chan struct{}) {
 	GinkgoHelper()
-	ctx, cancel := context.WithCancel(context.Background())
-	d := &dead{point: point, cancel: cancel, Died: make(chan struct{})}
-	cfg := env.Config(testenv.OperatorUser())
-	cfg.QPS, cfg.Burst = 500, 1000
-	mgr, err := controllers.New(cfg, controllers.Options{
-		Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock, Crash: d.at,
-	})
-	Expect(err).NotTo(HaveOccurred())
-	go func() { _ = mgr.Start(ctx) }()
-	DeferCleanup(func() { cancel() })
-	return d
-}
-
-func (d *dead) at(point string) {
-	if point != d.point {
-		return
-	}
-	d.once.Do(func() {
-		d.cancel()
-		close(d.Died)
-		select {} // this goroutine is as dead as the process
+	return env.StartDoomed(GinkgoT(), point, func(cfg *rest.Config, crash func(string)) (testenv.Runnable, error) {
+		cfg.QPS, cfg.Burst = 500, 1000
+		return controllers.New(cfg, controllers.Options{
+			Namespace: testenv.SystemNamespace, MetricsAddress: "0", ProbeAddress: "0", Clock: clock, Crash: crash,
+		})
 	})
 }
 
@@ -75,7 +49,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves an allowed action that the next operator takes to its one end",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			payment := unique("txn")
 			a := s.propose(refund(payment, 100))
 			early := map[string]bool{"before reserve": true, "after reserve": true, "before admit": true, "after admit": true}[point]
@@ -83,7 +57,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 				a = s.reaches(a, v1alpha1.ActionAdmitted)
 				s.report(s.agent, a, v1alpha1.OutcomeCommitted)
 			}
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			if early {
@@ -107,7 +81,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves an action that asks people, and their answers, to the next operator",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			payment := unique("txn")
 			a := s.propose(refund(payment, 2000))
 			// What the first operator does not live to be asked for is said to the next.
@@ -129,7 +103,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 			if claimed {
 				c = claim()
 			}
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			if !answered {
@@ -159,10 +133,10 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves the votes that were counted to the next operator, which asks the others",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			a := s.reaches(s.propose(act("grant.admin", `{"to":"`+unique("user")+`"}`)), v1alpha1.ActionAwaitingApproval)
 			first := s.approve(s.approver, a)
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			Eventually(func() string { return s.get(a).Status.Approval.Votes }).Should(Equal("1/2"))
@@ -184,10 +158,10 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 		func(point string) {
 			s := newSceneWithoutWaiting()
 			makeRoom := s.noRoom()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			payment := unique("txn")
 			a := s.propose(refund(payment, 100))
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 			Expect(s.get(a).Status.Reason).To(Equal(map[string]string{"before hold": "", "after hold": string(decision.Quota)}[point]))
 
 			operator = startOperator(controllers.Options{})
@@ -215,13 +189,13 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves the next attempt to the next operator, which makes it once",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			payment := unique("txn")
 			first := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
 			s.report(s.agent, first, v1alpha1.OutcomeNotExecuted)
 			s.reaches(first, v1alpha1.ActionFailed)
 			second := s.propose(refund(payment, 100))
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			second = s.reaches(second, v1alpha1.ActionAdmitted)
@@ -245,11 +219,11 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 			reserved := startDoomed("before admit")
 			payment := unique("txn")
 			orphaned := s.propose(refund(payment, 100))
-			Eventually(reserved.Died).Should(BeClosed())
+			Eventually(reserved).Should(BeClosed())
 			Expect(s.effect("refund:" + payment).Status.State).To(Equal(v1alpha1.EffectExecuting))
 			s.writePolicy("payments", `{"stripe.refund": {"effect": "refund:{payment_id}", "resource": "payment:{payment_id}", "decision": "deny"}}`)
-			doomed := startDoomed(point)
-			Eventually(doomed.Died).Should(BeClosed())
+			died := startDoomed(point)
+			Eventually(died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			orphaned = s.reaches(orphaned, v1alpha1.ActionDenied, string(decision.PlainDecision))
@@ -275,9 +249,9 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves an action that ended unadmitted its one receipt",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			a := s.propose(act("no.such.action", `{}`))
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 			operator = startOperator(controllers.Options{})
 			s.reaches(a, v1alpha1.ActionDenied, "unknown_action")
 			Expect(s.receipts()).To(HaveLen(1))
@@ -291,11 +265,11 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves a lapsed lease to the next operator, which declares it once",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			payment := unique("txn")
 			a := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
 			clock.Advance(GinkgoT(), time.Duration(a.Spec.LeaseDurationSeconds)*time.Second+11*time.Second)
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 			operator = startOperator(controllers.Options{})
 			s.reaches(a, v1alpha1.ActionAmbiguous, "lease_lapsed")
 			Expect(s.effect("refund:" + payment).Status.Cause).To(Equal(v1alpha1.CauseLeaseLapsed))
@@ -308,7 +282,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves a report that came too late to the next operator, which shows it to whoever resolves",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			payment := unique("txn")
 			a := s.reaches(s.propose(refund(payment, 100)), v1alpha1.ActionAdmitted)
 			own := s.outcome(a, v1alpha1.OutcomeCommitted)
@@ -316,7 +290,7 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 			s.reaches(a, v1alpha1.ActionAmbiguous, string(decision.LeaseLapsed))
 			o := late(own)
 			Expect(env.Client(s.agent).Create(ctx, o)).To(Succeed())
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			expectRefused(o, v1alpha1.ReasonLateReport)
@@ -332,13 +306,13 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves a record that lost its status to the next operator, which puts the loss on record once",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			payment := unique("txn")
 			key := "refund:" + payment
 			s.committed(payment)
 			withoutEffectRules()
 			s.strip(key)
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 
 			operator = startOperator(controllers.Options{})
 			e := s.effectReaches(key, v1alpha1.EffectAmbiguous)
@@ -356,11 +330,11 @@ var _ = Describe("an operator that dies at any point", Serial, func() {
 	DescribeTable("leaves a resolution to the next operator, which receipts it once",
 		func(point string) {
 			s := newSceneWithoutWaiting()
-			doomed := startDoomed(point)
+			died := startDoomed(point)
 			payment := unique("txn")
 			a := s.ambiguous(payment)
 			r := s.resolve(s.oncall, "refund:"+payment, v1alpha1.ResolutionNotExecuted)
-			Eventually(doomed.Died).Should(BeClosed())
+			Eventually(died).Should(BeClosed())
 			operator = startOperator(controllers.Options{})
 			expectAccepted(r)
 			Expect(s.effect("refund:" + payment).Status.State).To(Equal(v1alpha1.EffectFailed))
@@ -393,29 +367,6 @@ func (s *scene) noRoom() (makeRoom func()) {
 func newSceneWithoutWaiting() *scene {
 	GinkgoHelper()
 	return setScene(payments, nil)
-}
-
-// paused is an operator that stops at one point, once, and goes on when it is let go: a process that was suspended, or
-// whose node was, and that does not know it.
-type paused struct {
-	point string
-	once  sync.Once
-	// At is closed when it came to its point; Go lets it go on.
-	At, Go chan struct{}
-}
-
-func newPaused(point string) *paused {
-	return &paused{point: point, At: make(chan struct{}), Go: make(chan struct{})}
-}
-
-func (p *paused) at(point string) {
-	if point != p.point {
-		return
-	}
-	p.once.Do(func() {
-		close(p.At)
-		<-p.Go
-	})
 }
 
 var _ = Describe("two operators at once", Serial, func() {
@@ -452,15 +403,8 @@ var _ = Describe("two operators at once", Serial, func() {
 	DescribeTable("stay safe when one of them is suspended, and wakes after a lapse, a resolution and a retry",
 		func(point string) {
 			withoutOperator()
-			p := newPaused(point)
-			DeferCleanup(func() {
-				select {
-				case <-p.Go:
-				default:
-					close(p.Go)
-				}
-			})
-			sleepy := startOperator(controllers.Options{Crash: p.at})
+			p := testenv.PauseAt(GinkgoT(), point)
+			sleepy := startOperator(controllers.Options{Crash: p.At})
 			DeferCleanup(func() { _ = sleepy.Stop() })
 			s := newScene()
 			payment := unique("txn")
@@ -470,7 +414,7 @@ var _ = Describe("two operators at once", Serial, func() {
 				first = s.reaches(first, v1alpha1.ActionAdmitted)
 				s.report(s.agent, first, v1alpha1.OutcomeUnknown)
 			}
-			Eventually(p.At).Should(BeClosed())
+			Eventually(p.Reached).Should(BeClosed())
 
 			// The other operator goes on alone.
 			operator = startOperator(controllers.Options{})
@@ -490,7 +434,7 @@ var _ = Describe("two operators at once", Serial, func() {
 			Expect(second.Status.Effect.Attempt).To(Equal(int64(2)))
 
 			// The first wakes, and writes what it was about to write long ago.
-			close(p.Go)
+			p.Resume()
 			Consistently(func(g Gomega) {
 				e := s.effect(key)
 				g.Expect(e.Status.State).To(Equal(v1alpha1.EffectExecuting))

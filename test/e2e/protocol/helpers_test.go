@@ -56,18 +56,3 @@ func admissionSince() time.Time {
 	Expect(err).NotTo(HaveOccurred())
 	return since
 }
-
-// pausedAt stops an operator at one point of the protocol until it is resumed, at the latest when the spec is over.
-func pausedAt(point string) *paused {
-	p := newPaused(point)
-	DeferCleanup(resume, p)
-	return p
-}
-
-func resume(p *paused) {
-	select {
-	case <-p.Go:
-	default:
-		close(p.Go)
-	}
-}

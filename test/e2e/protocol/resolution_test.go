@@ -258,9 +258,9 @@ var _ = Describe("a resolution", func() {
 		withoutOperator()
 		resolution := s.resolve(s.oncall, key, v1alpha1.ResolutionNotExecuted)
 		// This operator dies, as it were, before it brings the resolution on record.
-		stuck := pausedAt("after resolve")
-		operator = startOperator(controllers.Options{Crash: stuck.at})
-		Eventually(stuck.At).Should(BeClosed())
+		stuck := testenv.PauseAt(GinkgoT(), "after resolve")
+		operator = startOperator(controllers.Options{Crash: stuck.At})
+		Eventually(stuck.Reached).Should(BeClosed())
 		Expect(s.effect(key).Status.State).To(Equal(v1alpha1.EffectFailed))
 		Expect(s.receiptsOfKind(receipt.KindResolution, key)).To(BeEmpty())
 
@@ -268,7 +268,7 @@ var _ = Describe("a resolution", func() {
 		Expect(retry.Status.Effect.Attempt).To(Equal(int64(2)))
 		Expect(s.receiptsOfKind(receipt.KindResolution, key)).To(HaveLen(1))
 
-		resume(stuck)
+		stuck.Resume()
 		expectAccepted(resolution)
 		Expect(s.receiptsOfKind(receipt.KindResolution, key)).To(HaveLen(1))
 		s.chainHolds()

@@ -1,0 +1,77 @@
+package testenv
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/client-go/rest"
+)
+
+// DoomedBuilder is a Builder of an operator that says at which points of its work it is: it calls crash there.
+type DoomedBuilder func(cfg *rest.Config, crash func(point string)) (Runnable, error)
+
+// StartDoomed builds an operator as OperatorUser and runs it until it comes to a point, where it ends as a killed process does:
+// nothing of it goes on, no request of it is sent any more, nothing is cleaned up. The channel is closed then. One that has not
+// come there when the test is over is told to stop.
+func (e *Environment) StartDoomed(t TB, point string, build DoomedBuilder) (died <-chan struct{}) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	crash, died := dies(point, cancel)
+	r, err := build(e.Config(OperatorUser()), crash)
+	if err != nil {
+		t.Fatalf("building an operator that ends %s: %v", point, err)
+	}
+	go func() { _ = r.Start(ctx) }() // nobody waits for it: what came to the point never ends
+	return died
+}
+
+// dies gives the function that ends an operator where it comes to a point.
+func dies(point string, cancel context.CancelFunc) (crash func(string), died <-chan struct{}) {
+	var once sync.Once
+	c := make(chan struct{})
+	return func(at string) {
+		if at != point {
+			return
+		}
+		once.Do(func() {
+			cancel()
+			close(c)
+			select {} // this goroutine is as dead as the process, and so is each that comes here after it
+		})
+	}, c
+}
+
+// Pause stops an operator where it comes to a point of its work, once, until it is let go: a process that was suspended, or
+// whose node was, and that does not know it. Whatever else of it comes there meanwhile waits as well.
+type Pause struct {
+	// Reached is closed when the operator has come to the point.
+	Reached chan struct{}
+
+	point  string
+	once   sync.Once
+	resume func()
+	going  chan struct{}
+}
+
+// PauseAt is a Pause that ends with the test at the latest.
+func PauseAt(t TB, point string) *Pause {
+	p := &Pause{Reached: make(chan struct{}), point: point, going: make(chan struct{})}
+	p.resume = sync.OnceFunc(func() { close(p.going) })
+	t.Cleanup(p.resume)
+	return p
+}
+
+// At is what the operator is to call with each point that it comes to.
+func (p *Pause) At(point string) {
+	if point != p.point {
+		return
+	}
+	p.once.Do(func() {
+		close(p.Reached)
+		<-p.going
+	})
+}
+
+// Resume lets the operator go on. It can be called twice.
+func (p *Pause) Resume() { p.resume() }
