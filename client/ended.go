@@ -89,12 +89,7 @@ type FailedError struct {
 	Returned error
 }
 
-func (e *FailedError) Error() string {
-	if e.Returned == nil {
-		return e.EndedError.Error()
-	}
-	return e.EndedError.Error() + ": " + e.Returned.Error()
-}
+func (e *FailedError) Error() string { return saying(e.EndedError.Error(), e.Returned) }
 
 func (e *FailedError) Unwrap() []error { return present(e.EndedError, e.Returned) }
 
@@ -110,14 +105,7 @@ type UnknownError struct {
 }
 
 func (e *UnknownError) Error() string {
-	text := fmt.Sprintf("the outcome of action %s is unknown: %s", e.Action.Name, e.Why)
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	if e.Returned != nil {
-		text += ": " + e.Returned.Error()
-	}
-	return text
+	return saying(fmt.Sprintf("the outcome of action %s is unknown: %s", e.Action.Name, e.Why), e.Err, e.Returned)
 }
 
 // Unwrap gives both errors.
@@ -128,6 +116,16 @@ func (e *UnknownError) Is(target error) bool { return target == ErrAmbiguous }
 
 // NotExecuted is false, whatever the Function said: nobody has it on record.
 func (e *UnknownError) NotExecuted() bool { return false }
+
+// saying is a text and what errors say beside it; one that was made of no words says nothing.
+func saying(text string, errs ...error) string {
+	for _, err := range present(errs...) {
+		if more := err.Error(); more != "" {
+			text += ": " + more
+		}
+	}
+	return text
+}
 
 func present(errs ...error) []error {
 	var out []error

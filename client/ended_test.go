@@ -151,3 +151,20 @@ func TestOnlyWhoWasAdmittedExecutes(t *testing.T) {
 		})
 	}
 }
+
+// An error that a program made of no words, as of a flag that was left out, says nothing.
+func TestErrorsOfNoWordsSayNothing(t *testing.T) {
+	end := &EndedError{Action: endedAs(v1alpha1.ActionFailed, "", "")}
+	for want, err := range map[string]error{
+		"action refund is Failed":                    &FailedError{EndedError: end, Returned: NotExecuted(errors.New(""))},
+		"action refund is Failed: EOF":               &FailedError{EndedError: end, Returned: NotExecuted(io.EOF)},
+		"the outcome of action refund is unknown: x": &UnknownError{Action: end.Action, Why: "x", Returned: errors.New("")},
+		"the outcome of action refund is unknown: x: y: EOF": &UnknownError{
+			Action: end.Action, Why: "x", Err: errors.New("y"), Returned: io.EOF,
+		},
+	} {
+		if got := err.Error(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

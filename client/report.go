@@ -224,13 +224,14 @@ func (call *Call) lostLock(ctx context.Context, mine, first *v1alpha1.Outcome, r
 		if err != nil {
 			why = "its lease was declared over before the report came, and the late report could not be left"
 		}
-		return &UnknownError{Action: call.action, Why: why, Err: err}
+		return &UnknownError{Action: call.action, Why: why, Err: err, Returned: call.said.returned}
 	}
 	if first.Spec.Reporter != reporter {
-		return &UnknownError{Action: call.action, Why: fmt.Sprintf("an Outcome of %s has the place of this report", first.Spec.Reporter)}
+		why := fmt.Sprintf("an Outcome of %s has the place of this report", first.Spec.Reporter)
+		return &UnknownError{Action: call.action, Why: why, Returned: call.said.returned}
 	}
 	if first.Spec.Result != mine.Spec.Result {
-		return &UnknownError{Action: call.action, Why: contradiction(first.Spec.Result, mine.Spec.Result)}
+		return &UnknownError{Action: call.action, Why: contradiction(first.Spec.Result, mine.Spec.Result), Returned: call.said.returned}
 	}
 	call.statement = first
 	return nil

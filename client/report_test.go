@@ -1,7 +1,10 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -86,5 +89,26 @@ func TestLockName(t *testing.T) {
 	want := "5f1c0000-0000-4000-8000-000000000001." + claimA + ".system-serviceaccount-payments-refund-agent"
 	if got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Whoever was first, the caller gets back what the function said.
+func TestALostReportKeepsWhatWasReturned(t *testing.T) {
+	const me, other = "system:serviceaccount:payments:refund-agent", "system:serviceaccount:payments:somebody"
+	for name, first := range map[string]v1alpha1.OutcomeSpec{
+		"to another reporter": {Reporter: other, Result: v1alpha1.OutcomeNotExecuted},
+		"to another result":   {Reporter: me, Result: v1alpha1.OutcomeCommitted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call := &Call{action: &v1alpha1.Action{}, said: judge(NotExecuted(io.EOF))}
+			err := call.lostLock(context.Background(), call.outcome(call.said, me), &v1alpha1.Outcome{Spec: first}, me)
+			var unknown *UnknownError
+			if !errors.As(err, &unknown) || !errors.Is(unknown.Returned, io.EOF) {
+				t.Errorf("got %v", err)
+			}
+			if IsNotExecuted(err) {
+				t.Error("it is taken for not executed, which is not what is on record")
+			}
+		})
 	}
 }

@@ -53,7 +53,8 @@ CREATE_WINDOW = 30  # seconds for which a request without a definite answer is r
 REPORT_WINDOW = 120  # more patient: nobody else can say what happened
 REFUSED_WINDOW = 10  # an apiserver that has just started may not know our rights yet
 SETTLE_WINDOW = 30  # for the receipt after the report
-MAX_OUTPUT = 16384  # bytes of a provider's answer that are kept
+MAX_ANSWER = 1 << 20  # bytes of a provider's answer that are received; one that goes on has no end
+MAX_OUTPUT = 16384  # bytes of it that are kept
 PARALLEL = 16  # actions under way at once with --serve; most of them wait for people
 
 stopping = threading.Event()  # SIGTERM or SIGINT came
@@ -628,7 +629,7 @@ class Provider:
         except OSError as error:
             return "NotExecuted", f"never connected to the provider: {error}", None
         # A server that sends a byte now and then would keep each read alive, but not this.
-        watchdog = threading.Timer(timeout, hang_up, [connection.sock])
+        watchdog, connected = threading.Timer(timeout, hang_up, [connection.sock]), clock()
         try:
             watchdog.start()
         except RuntimeError as error:  # a limit of threads or memory
@@ -638,9 +639,10 @@ class Provider:
             target = (self.url.path or "/") + ("?" + self.url.query if self.url.query else "")
             connection.request("POST", target, call.body, headers)
             response = connection.getresponse()
-            text = response.read(MAX_OUTPUT)
-            if response.length and len(text) < MAX_OUTPUT:
-                return "Unknown", f"the provider answered {response.status} and hung up before the end", None
+            text = response.read(MAX_ANSWER)
+            # Where nobody says how long an answer is, one that we cut off looks like one that is whole.
+            if response.length or len(text) == MAX_ANSWER or clock() - connected >= timeout:
+                return "Unknown", f"the provider answered {response.status}, and the end of its answer did not come", None
             if response.status in self.not_executed:
                 return "NotExecuted", f"the provider answered {response.status}, by which it promises that it did nothing", None
             if response.status not in (200, 201):
@@ -663,7 +665,7 @@ def hang_up(connected):
 def storable(text):
     """What the provider answered, if it can be stored exactly; else nothing. A report must not fail over what it carries along."""
     try:
-        value = parse(text)
+        value = parse(text) if len(text) <= MAX_OUTPUT else None
         return value if len(canonical(value)) <= MAX_OUTPUT else None
     except (ValueError, RecursionError):
         return None

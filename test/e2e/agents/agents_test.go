@@ -200,13 +200,14 @@ var _ = Describe("an agent in plain REST", func() {
 			})
 
 			for name, answer := range map[string]func(*provider){
-				"hangs up after reading":       func(p *provider) { p.answers(hangsUp) },
-				"breaks off within its answer": func(p *provider) { p.answers(breaksOff) },
-				"answers 500":                  func(p *provider) { p.answers(status(500)) },
-				"answers 401":                  func(p *provider) { p.answers(status(401)) },
-				"answers 202":                  func(p *provider) { p.answers(status(202)) },
-				"redirects":                    func(p *provider) { p.answers(redirect) },
-				"does not answer in time":      func(p *provider) { p.blocks() },
+				"hangs up after reading":            func(p *provider) { p.answers(hangsUp) },
+				"breaks off within its answer":      func(p *provider) { p.answers(breaksOff(10)) },
+				"breaks off late in a large answer": func(p *provider) { p.answers(breaksOff(50_000)) },
+				"answers 500":                       func(p *provider) { p.answers(status(500)) },
+				"answers 401":                       func(p *provider) { p.answers(status(401)) },
+				"answers 202":                       func(p *provider) { p.answers(status(202)) },
+				"redirects":                         func(p *provider) { p.answers(redirect) },
+				"does not answer in time":           func(p *provider) { p.blocks() },
 			} {
 				It("does not guess when the provider "+name, func(ctx SpecContext) {
 					answer(p)

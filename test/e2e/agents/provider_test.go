@@ -87,14 +87,17 @@ func hangsUp(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// breaksOff says that it has done it and hangs up in the middle of saying so.
-func breaksOff(w http.ResponseWriter, _ *http.Request) {
-	connection, _, err := w.(http.Hijacker).Hijack()
-	if err != nil {
-		return
+// breaksOff says that it has done it and hangs up in the middle of saying so, after a number of bytes.
+func breaksOff(after int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		answer := `{"refund":"` + strings.Repeat("x", 100_000)
+		_, _ = fmt.Fprintf(connection, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(answer), answer[:after])
+		_ = connection.Close()
 	}
-	_, _ = io.WriteString(connection, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"refund\":")
-	_ = connection.Close()
 }
 
 // redirect sends whoever follows to the same place again.

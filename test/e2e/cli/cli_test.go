@@ -433,6 +433,9 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		name := refundName("eight")
 		Expect(r.Stdout).To(Equal(name + "\n"))
 		Expect(s.action(name).Status.State).To(Equal(v1alpha1.ActionClaimable))
+		waited := s.start(s.agent, "wait", name)
+		r = s.run(s.agent, "wait", name, "--timeout", "100ms")
+		Expect(r.Code).To(Equal(5), r.Stderr)
 
 		r = s.run(s.agent, "claim", name)
 		Expect(r.Code).To(Equal(0), r.Stderr)
@@ -468,6 +471,10 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		r = s.run(s.agent, "report", name, "--claim-id", permission.ClaimID, "--committed")
 		Expect(r.Code).To(Equal(0), r.Stderr)
 		Expect(s.action(name).Status.State).To(Equal(v1alpha1.ActionCommitted))
+		r = waited()
+		Expect(r.Code).To(Equal(0), r.Stderr)
+		Expect(r.Stdout).To(Equal("Committed: " + name + " " + s.action(name).Status.ReceiptRef.Name + "\n"))
+		Expect(s.run(s.agent, "wait", "action/"+name).Stdout).To(Equal(r.Stdout), "after the end it says the same")
 		r = s.run(s.agent, "report", name, "--claim-id", permission.ClaimID, "--not-executed")
 		Expect(r.Code).To(Equal(6), "a second, different report: %s", r.Stderr)
 		Expect(r.Stderr).To(ContainSubstring("the first report counts"))
@@ -476,6 +483,12 @@ var _ = Describe("kubectl ctrlrun", Ordered, func() {
 		By("a claim of what has ended is no permission")
 		r = s.run(s.agent, "claim", name)
 		Expect(r.Code).To(Equal(4), r.Stderr)
+		Expect(r.Stdout).To(BeEmpty())
+
+		By("waiting for what will not be executed ends with what it is")
+		Expect(s.run(s.agent, "propose", "stripe.refund", "payment_id=eight-denied", "amount:=9000").Code).To(Equal(0))
+		r = s.run(s.agent, "wait", refundName("eight-denied"))
+		Expect(r.Code).To(Equal(3), r.Stderr)
 		Expect(r.Stdout).To(BeEmpty())
 	})
 

@@ -55,7 +55,7 @@ func newRoot(streams genericiooptions.IOStreams, version string) *cobra.Command 
 	root.SetErr(streams.ErrOut)
 	a.config.AddFlags(root.PersistentFlags())
 	root.CompletionOptions.DisableDefaultCmd = true
-	addGroup(root, "agent", "For agents:", a.runCommand(), a.proposeCommand(), a.claimCommand(), a.reportCommand())
+	addGroup(root, "agent", "For agents:", a.runCommand(), a.proposeCommand(), a.claimCommand(), a.reportCommand(), a.waitCommand())
 	addGroup(root, "people", "For people:",
 		a.pendingCommand(), a.approveCommand(), a.denyCommand(), a.resolveCommand(), a.delegateCommand(), a.revokeCommand(),
 		a.whoCanCommand(), a.canICommand(), a.whoamiCommand(), a.ledgerCommand(), a.verifyCommand())
@@ -84,7 +84,7 @@ const exitExceptions = `Except for:
   why, evaluate     0 whenever they print an answer, also for deny
   verify            0 all that is applicable passes, 1 something fails, 2 nothing to verify or no right to, 3 it could not be found out
   policy diff       0 whatever changes; with --exit-code 1 if anything does, and the comparison is on stdout then
-  propose --wait    0 is also a decision that lets it be claimed: nothing was executed yet`
+  propose --wait    0 is also a decision that lets it be claimed or executed by the operator: that is not its end`
 
 // exitCodesTopic is a help topic, not a command: `kubectl ctrlrun help exit-codes`.
 func exitCodesTopic() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -97,6 +98,7 @@ func TestMistakesInTheCommandLineExitWithUsage(t *testing.T) {
 		"lease too short":                    {"run", "a.b", "--lease", "5s", "--", "true"},
 		"report without result":              {"report", "x", "--claim-id", "y"},
 		"report with two results":            {"report", "x", "--claim-id", "y", "--committed", "--unknown"},
+		"wait without a name":                {"wait"},
 		"inspect without a name":             {"inspect"},
 		"inspect with name and key":          {"inspect", "x", "--key", "y"},
 		"verb that nobody has":               {"can-i", "eat", "a.b"},
@@ -126,6 +128,35 @@ func TestMistakesInTheCommandLineExitWithUsage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, "", args...).refused(t, exit.Usage)
 		})
+	}
+}
+
+// TestThePagesNameCommandsThatExist reads all documentation.
+func TestThePagesNameCommandsThatExist(t *testing.T) {
+	root := newRoot(genericiooptions.NewTestIOStreamsDiscard(), "")
+	named := regexp.MustCompile("kubectl ctrlrun ([a-z][a-z-]*)")
+	found := map[string]bool{}
+	top := filepath.Join("..", "..", "..", "..")
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "config/*/*.md", "config/samples/*/*"} {
+		pages, err := filepath.Glob(filepath.Join(top, pattern))
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("%s: %d pages, %v", pattern, len(pages), err)
+		}
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				continue // a directory
+			}
+			for _, match := range named.FindAllStringSubmatch(string(text), -1) {
+				found[match[1]] = true
+				if cmd, _, err := root.Find([]string{match[1]}); err != nil || cmd == root {
+					t.Errorf("%s names %q, which is no command", page, match[0])
+				}
+			}
+		}
+	}
+	if len(found) < 20 {
+		t.Errorf("the pages name %d commands", len(found))
 	}
 }
 

@@ -136,3 +136,20 @@ func TestResolveIsAdvisedOnlyForAnAmbiguousEffect(t *testing.T) {
 		})
 	}
 }
+
+// What the operator executes is never claimed, so whoever proposed it is not sent to claim it.
+func TestWhatTheOperatorExecutesIsWaitedFor(t *testing.T) {
+	action := standing(v1alpha1.ActionAwaitingApproval, "")
+	action.Name, action.Namespace = "refund-1", "payments"
+	if got, want := goOnCommandLine(action), "kubectl ctrlrun claim refund-1 -n payments -- CMD"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	action.Status.Executor = &v1alpha1.ExecutorReference{Name: "refunds"}
+	const wait = "kubectl ctrlrun wait refund-1 -n payments"
+	if got := goOnCommandLine(action); got != wait {
+		t.Errorf("got %q, want %q", got, wait)
+	}
+	if err := coded(&client.ElsewhereError{Action: action}); !strings.Contains(err.Error(), wait) {
+		t.Errorf("%v does not name %q", err, wait)
+	}
+}

@@ -68,7 +68,7 @@ func coded(err error) error {
 	case errors.As(err, &ended):
 		return exit.With(codeOf(ended.Action), fmt.Errorf("%w%s", err, nextForEnded(ended.Action)))
 	case errors.As(err, &elsewhere):
-		return exit.With(exit.Waiting, err)
+		return exit.With(exit.Waiting, fmt.Errorf("%w\nto see how it ends: %s", err, waitCommandLine(elsewhere.Action)))
 	case errors.As(err, &lease):
 		return exit.With(exit.NotExecuted, fmt.Errorf("%w\npropose again, with a longer --lease if this happens often", err))
 	case errors.As(err, &waiting) && waiting.Withdrawn:
@@ -114,6 +114,18 @@ const resolveForms = "--committed --reason TEXT, or --not-executed --reason TEXT
 
 func resolveCommandLine(effect, namespace string) string {
 	return fmt.Sprintf("kubectl ctrlrun resolve %s -n %s %s", effect, namespace, resolveForms)
+}
+
+// goOnCommandLine is how whoever proposed an Action goes on with it once it is allowed.
+func goOnCommandLine(action *v1alpha1.Action) string {
+	if action.Status.Executor != nil {
+		return waitCommandLine(action)
+	}
+	return claimCommandLine(action)
+}
+
+func waitCommandLine(action *v1alpha1.Action) string {
+	return fmt.Sprintf("kubectl ctrlrun wait %s -n %s", action.Name, action.Namespace)
 }
 
 func claimCommandLine(action *v1alpha1.Action) string {

@@ -12,12 +12,13 @@ import (
 	"ctrlrun.dev/operator/cmd/kubectl-ctrlrun/internal/cli/exit"
 )
 
-const proposeLong = `Propose an action, and leave its execution to a later claim.
+const proposeLong = `Propose an action, and leave its execution to a later claim. One whose type has an Executor is executed by the operator: it needs
+--not-after, and then wait says how it ended.
 
 ` + argumentsHelp + `
 
-It prints the name of the action. With --wait it waits for the decision and exits by it: 0 it can be claimed, 5 people are
-asked, 3 denied, 4 its effect is committed already, 6 its effect is ambiguous.
+It prints the name of the action. With --wait it waits for the decision and exits by it: 0 it can be claimed, or the operator
+executes it; 5 people are asked, 3 denied, 4 its effect is committed already, 6 its effect is ambiguous.
 
 ` + traceHelp
 
@@ -99,7 +100,7 @@ func (a *app) waitDecided(ctx context.Context, s *session, object *v1alpha1.Acti
 			case v1alpha1.ActionClaimable, v1alpha1.ActionAdmitted:
 				return object, nil
 			case v1alpha1.ActionAwaitingApproval:
-				return object, exit.Errorf(exit.Waiting, "action %s waits for approval (%s); when it is given: %s", object.Name, votes(object), claimCommandLine(object))
+				return object, exit.Errorf(exit.Waiting, "action %s waits for approval (%s); when it is given: %s", object.Name, votes(object), goOnCommandLine(object))
 			}
 			return object, ended(object)
 		}

@@ -67,7 +67,7 @@ func (a *app) reportCommand() *cobra.Command {
 			if err := call.Report(cmd.Context(), data, end); err != nil {
 				return coded(err)
 			}
-			return a.waitSettled(cmd.Context(), call)
+			return a.waitSettled(cmd.Context(), call, settleTimeout)
 		},
 	}
 	cmd.Flags().StringVar(&claimID, "claim-id", "", "the claimID of the process that executed")
@@ -83,8 +83,9 @@ func (a *app) reportCommand() *cobra.Command {
 // settleTimeout is how long a report is waited on before the outcome counts as unknown to the caller.
 const settleTimeout = 30 * time.Second
 
-func (a *app) waitSettled(ctx context.Context, call *client.Call) error {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+// waitSettled waits for the receipt of an Action, and answers by how it ended.
+func (a *app) waitSettled(ctx context.Context, call *client.Call, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	receipt, err := call.Wait(ctx)
 	var uncounted *client.StatementError
