@@ -225,6 +225,7 @@ func TestJudge(t *testing.T) {
 		"exit 0":                                       {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", ""))}, want: effect.Committed},
 		"exit 0 with output":                           {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", ` {"b":1, "a":2}`))}, want: effect.Committed, output: `{"a":2,"b":1}`},
 		"exit 0 with a fraction":                       {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", `1.5`))}, want: effect.Committed},
+		"exit 0 with a large number":                   {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", `12345678901234567890`))}, want: effect.Committed},
 		"exit 0 with a sentence":                       {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", `done`))}, want: effect.Committed},
 		"exit 0 beside a sidecar that failed":          {job: job(failed, counts(0, 1)), pods: []*sighting{pod("a", exited(0, "Completed", ""))}, want: effect.Committed},
 		"exit 0, and the Job is gone":                  {job: job(), deleted: true, pods: []*sighting{pod("a", exited(0, "Completed", ""))}, want: effect.Committed},
