@@ -61,7 +61,7 @@ type execution struct {
 func (e *Executor) Execute(ctx context.Context, call executors.Call, config *rest.Config) executors.Result {
 	deadline := e.deadline(ctx)
 	if deadline < time.Second {
-		return nothingMade(errors.New("less than a second is left"))
+		return nothingMade(errLate)
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline+e.grace()+slack+patience)
 	defer cancel()
@@ -78,7 +78,7 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, config *res
 	if secret == nil {
 		return result
 	}
-	if result, created := x.createJob(ctx, deadline); !created {
+	if result, created := x.createJob(ctx); !created {
 		// A Job that comes late finds no Secret, and its pod does not start.
 		x.removeSecret(ctx, secret)
 		return result
@@ -90,6 +90,8 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, config *res
 	}
 	return result
 }
+
+var errLate = errors.New("less than a second is left")
 
 func nothingMade(err error) executors.Result {
 	return executors.NotExecuted("nothing was run: " + err.Error())
@@ -196,10 +198,11 @@ func (x *execution) createSecret(ctx context.Context) (*corev1.Secret, executors
 }
 
 // createJob makes the Job and reports whether it is there; if not, with what is known. If the process dies from here on, the Job runs to
-// its deadline and the attempt ends unknown.
-func (x *execution) createJob(ctx context.Context, deadline time.Duration) (executors.Result, bool) {
-	if ctx.Err() != nil {
-		return nothingMade(errors.New("the time was over before the Job was created")), false
+// its deadline, which is of what is left now and not when it all began, and the attempt ends unknown.
+func (x *execution) createJob(ctx context.Context) (executors.Result, bool) {
+	deadline := x.deadline(ctx)
+	if ctx.Err() != nil || deadline < time.Second {
+		return nothingMade(errLate), false
 	}
 	answer, err := x.create(ctx, x.jobFor(x.call, x.id, deadline), "apis", "batch", "v1", "namespaces", x.call.Namespace, "jobs")
 	if err == nil {

@@ -224,6 +224,22 @@ var _ = Describe("The job executor", func() {
 			Expect(s.end(results)).To(HaveField("State", effect.Committed))
 		})
 
+		It("with what is left of the time, after an apiserver that was slow", func(ctx SpecContext) {
+			short, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			s.onCreate("secrets", func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				slow, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+				defer cancel()
+				<-slow.Done() // that it lasts is what it is about
+				return next.RoundTrip(r)
+			})
+			results := s.start(short)
+			j := s.cluster.job(ctx)
+			Expect(*j.Spec.ActiveDeadlineSeconds).To(BeNumerically("<=", 22), "nine tenths of 25 s")
+			s.cluster.exit(ctx, s.cluster.run(ctx, j), 0, "Completed", "")
+			Expect(s.end(results)).To(HaveField("State", effect.Committed))
+		})
+
 		It("with its own Job that is said to exist already", func(ctx SpecContext) {
 			s.onCreate("jobs", func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 				body, err := io.ReadAll(r.Body)
