@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -119,6 +120,10 @@ func (e *Executor) grace() time.Duration {
 func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.Config) (*execution, error) {
 	if len(validation.IsDNS1123Label(nameOf(call))) > 0 {
 		return nil, errors.New("the action has no uid that a Job can be named by")
+	}
+	if strings.ContainsRune(call.EffectKey, 0) {
+		// The container would never start, and its end prove nothing.
+		return nil, errors.New("the effect key has a NUL, which no environment variable can hold")
 	}
 	reads := rest.CopyConfig(config)
 	reads.UserAgent = apiserver.UserAgent

@@ -152,6 +152,24 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// What can never run is not tried: the connection leads nowhere, and it is not used.
+func TestWhatCannotRun(t *testing.T) {
+	e, err := New(spec(t, "", ""), "runner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*executors.Call){
+		"NUL": func(c *executors.Call) { c.EffectKey = "refund:\x00" },
+		"uid": func(c *executors.Call) { c.ActionUID = "../x" },
+	} {
+		c := call
+		change(&c)
+		if got := e.Execute(t.Context(), c, nil); got.State != effect.Failed || !strings.Contains(got.Error, want) {
+			t.Errorf("%s: %s; want Failed with %q", got.State, got.Error, want)
+		}
+	}
+}
+
 // job and pod are what the parts of a Kubernetes cluster make of an execution.
 func job(change ...func(*batchv1.Job)) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "job"}}
