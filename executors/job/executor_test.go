@@ -152,7 +152,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// What can never run is not tried: the connection leads nowhere, and it is not used.
+// What can never run is not tried: there is no connection to try it by.
 func TestWhatCannotRun(t *testing.T) {
 	e, err := New(spec(t, "", ""), "runner")
 	if err != nil {
