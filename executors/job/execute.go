@@ -71,7 +71,10 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, config *res
 		return nothingMade(err)
 	}
 	defer x.pods.Stop()
-	if len(x.state.pods) > 0 {
+	switch {
+	case x.state.job != nil:
+		return executors.Unknown(anothersJob)
+	case len(x.state.pods) > 0:
 		return executors.Unknown("there is a pod of this action already, which this execution did not make")
 	}
 
@@ -93,6 +96,8 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, config *res
 }
 
 var errLate = errors.New("less than a second is left")
+
+const anothersJob = "there is a Job of this action already, which this execution did not make"
 
 func nothingMade(err error) executors.Result {
 	return executors.NotExecuted("nothing was run: " + err.Error())
@@ -116,7 +121,8 @@ func (e *Executor) grace() time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// begin looks for what is there, and watches pods from before there is a Job, so that none comes and goes unseen.
+// begin looks for what is there, and watches pods from before there is a Job, so that none comes and goes unseen. Whoever may not read
+// Jobs could not learn how one ended, and learns it here, where nothing has been run.
 func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.Config) (*execution, error) {
 	if len(validation.IsDNS1123Label(nameOf(call))) > 0 {
 		return nil, errors.New("the action has no uid that a Job can be named by")
@@ -139,6 +145,13 @@ func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.
 	x := &execution{
 		Executor: e, call: call, id: uuid.NewString(), client: client, writer: writer,
 		state: state{pods: map[types.UID]*sighting{}},
+	}
+	j, err := client.BatchV1().Jobs(call.Namespace).Get(ctx, nameOf(call), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		x.state.job = j
+	case !apierrors.IsNotFound(err):
+		return nil, failure("reading the Job", err)
 	}
 	list, err := client.CoreV1().Pods(call.Namespace).List(ctx, x.selector())
 	if err != nil {
@@ -242,7 +255,7 @@ func (x *execution) findJob(ctx context.Context) (executors.Result, bool) {
 			x.state.job = j
 			return executors.Result{}, true
 		case err == nil:
-			return executors.Unknown("there is a Job of this action already, which this execution did not make"), false
+			return executors.Unknown(anothersJob), false
 		}
 		select {
 		case <-ctx.Done():

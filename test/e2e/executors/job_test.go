@@ -190,7 +190,8 @@ var _ = Describe("The job executor", func() {
 		},
 			Entry("to see pods", "listing pods: Forbidden", rule("batch", "jobs", "create", "get"), rule("", "secrets", "create")),
 			Entry("to make the Secret", "creating the Secret: HTTP 403", rule("batch", "jobs", "create", "get"), rule("", "pods", "list", "watch")),
-			Entry("to make the Job", "refused the Job: Forbidden", rule("", "pods", "list", "watch"), rule("", "secrets", "create", "delete")),
+			Entry("to make the Job", "refused the Job: Forbidden", rule("batch", "jobs", "get"), rule("", "pods", "list", "watch"), rule("", "secrets", "create", "delete")),
+			Entry("to read the Job", "reading the Job: Forbidden", rule("batch", "jobs", "create"), rule("", "pods", "list", "watch"), rule("", "secrets", "create", "delete")),
 		)
 
 		It("by a Job that is invalid", func(ctx SpecContext) {
