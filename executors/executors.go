@@ -5,6 +5,8 @@
 package executors
 
 import (
+	"ctrlrun.dev/operator/kernel/action"
+	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/effect"
 )
 
@@ -26,7 +28,7 @@ type Call struct {
 type Result struct {
 	// State is Committed, Failed (for certain nothing was executed) or Ambiguous.
 	State effect.State
-	// Output is a JSON value, or nil. At most MaxOutput bytes are kept; a longer one is left out.
+	// Output is a JSON value of at most MaxOutput bytes, or nil.
 	Output []byte
 	// Error in a sentence. No argument and no secret is in it, for it is stored and shown.
 	Error string
@@ -43,3 +45,23 @@ func NotExecuted(why string) Result { return Result{State: effect.Failed, Error:
 
 // Unknown says that neither is certain.
 func Unknown(why string) Result { return Result{State: effect.Ambiguous, Error: why} }
+
+// Output is a text of others as an output that can be kept, in canonical form: strict JSON, every number an int64, not too long. For
+// any other text it is nil: what happened is on record without it.
+func Output(text []byte) []byte {
+	if len(text) > MaxOutput {
+		return nil
+	}
+	value, err := canonical.Parse(text)
+	if err != nil {
+		return nil
+	}
+	if _, ok := action.CheckStored(value); !ok {
+		return nil
+	}
+	encoded, err := canonical.Encode(value)
+	if err != nil || len(encoded) > MaxOutput {
+		return nil
+	}
+	return encoded
+}

@@ -25,7 +25,6 @@ import (
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client/transport"
 	"ctrlrun.dev/operator/executors"
-	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/effect"
 )
@@ -251,23 +250,4 @@ func (e *Executor) config(values Values) (*tls.Config, error) {
 		config.RootCAs.AddCert(certificate)
 		value = rest
 	}
-}
-
-// output is a body that can be kept: strict JSON, every number an int64, not too long.
-func output(body []byte) []byte {
-	if len(body) > executors.MaxOutput {
-		return nil
-	}
-	value, err := canonical.Parse(body)
-	if err != nil {
-		return nil
-	}
-	if _, ok := action.CheckStored(value); !ok {
-		return nil
-	}
-	encoded, err := canonical.Encode(value)
-	if err != nil || len(encoded) > executors.MaxOutput {
-		return nil
-	}
-	return encoded
 }

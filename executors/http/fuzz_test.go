@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"ctrlrun.dev/operator/executors"
@@ -80,7 +81,7 @@ func FuzzResponse(f *testing.F) {
 // where the argument stands it is read as itself; or nothing is sent.
 func FuzzEscape(f *testing.F) {
 	for _, seed := range []string{
-		"txn_1", ".", "..", "...", "a/b", `a\b`, "a?b", "a#b", "a&b=c", "a;b", "a b+c", "%2e%2e", "%2F", "%", "a\r\nHost: b", "\x00", "ü東", "{y}", "@evil.example", ":80",
+		"txn_1", ".", "..", "...", "a/b", `a\b`, "a?b", "a#b", "a&b=c", "a;b", "..;a", "a b+c", "%2e%2e", "%2F", "%", "a\r\nHost: b", "\x00", "ü東", "{y}", "@evil.example", ":80",
 	} {
 		f.Add(seed)
 	}
@@ -98,7 +99,8 @@ func FuzzEscape(f *testing.F) {
 		}
 		filled, err := e.target.fill(map[string]any{"x": value})
 		if err != nil {
-			if len(value) < 100 && !strings.ContainsAny(value, `/\`) && value != "." && value != ".." {
+			name, _, _ := strings.Cut(value, ";")
+			if len(value) < 100 && !strings.ContainsAny(value, `/\`) && !strings.ContainsFunc(value, unicode.IsControl) && name != "." && name != ".." {
 				t.Errorf("%q is refused: %v", value, err)
 			}
 			return

@@ -62,7 +62,7 @@ func (e *Executor) answered(ctx context.Context, response *http.Response) execut
 	beginning, err := read(response.Body)
 	switch {
 	case err == nil && committed:
-		return executors.Committed(output(beginning))
+		return executors.Committed(executors.Output(beginning))
 	case err == nil:
 		return executors.NotExecuted(e.sentence(fmt.Sprintf("it was answered with status %d, by which the provider promises that nothing was executed", status)))
 	case errors.Is(err, errEndless):

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"ctrlrun.dev/operator/kernel/action"
 )
@@ -109,9 +110,11 @@ func parsePart(s string, literal *regexp.Regexp) (action.Template, error) {
 	return parsed, nil
 }
 
-// dots reports whether a segment, as it is written in a URL, is one that servers take for a step within the path.
+// dots reports whether a segment, as it is written in a URL, is one that servers take for a step within the path. Some leave out what
+// follows a semicolon before they look.
 func dots(segment string) bool {
 	decoded, err := url.PathUnescape(segment)
+	decoded, _, _ = strings.Cut(decoded, ";")
 	return err != nil || decoded == "." || decoded == ".."
 }
 
@@ -179,10 +182,13 @@ func fill(t action.Template, arguments map[string]any, escape func(string) (stri
 	return t.ResolveResource(escaped)
 }
 
-// forPath: many servers decode a path before they split it, so a slash is refused and not escaped.
+// forPath: many servers decode a path before they split it or hand it on, so a slash or a line break is refused and not escaped.
 func forPath(value string) (string, error) {
-	if strings.ContainsAny(value, `/\`) {
+	switch {
+	case strings.ContainsAny(value, `/\`):
 		return "", errors.New("has a slash, so it cannot stand in a path, whose segments are literal")
+	case strings.ContainsFunc(value, unicode.IsControl):
+		return "", errors.New("has a line break or another control character, so it cannot stand in a path")
 	}
 	return url.PathEscape(value), nil
 }

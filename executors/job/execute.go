@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,7 +62,7 @@ type execution struct {
 func (e *Executor) Execute(ctx context.Context, call executors.Call, config *rest.Config) executors.Result {
 	deadline := e.deadline(ctx)
 	if deadline < time.Second {
-		return nothingMade(errors.New("less than a second is left"))
+		return nothingMade(errLate)
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline+e.grace()+slack+patience)
 	defer cancel()
@@ -70,7 +71,10 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, config *res
 		return nothingMade(err)
 	}
 	defer x.pods.Stop()
-	if len(x.state.pods) > 0 {
+	switch {
+	case x.state.job != nil:
+		return executors.Unknown(anothersJob)
+	case len(x.state.pods) > 0:
 		return executors.Unknown("there is a pod of this action already, which this execution did not make")
 	}
 
@@ -78,7 +82,7 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, config *res
 	if secret == nil {
 		return result
 	}
-	if result, created := x.createJob(ctx, deadline); !created {
+	if result, created := x.createJob(ctx); !created {
 		// A Job that comes late finds no Secret, and its pod does not start.
 		x.removeSecret(ctx, secret)
 		return result
@@ -90,6 +94,10 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, config *res
 	}
 	return result
 }
+
+var errLate = errors.New("less than a second is left")
+
+const anothersJob = "there is a Job of this action already, which this execution did not make"
 
 func nothingMade(err error) executors.Result {
 	return executors.NotExecuted("nothing was run: " + err.Error())
@@ -113,10 +121,15 @@ func (e *Executor) grace() time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// begin looks for what is there, and watches pods from before there is a Job, so that none comes and goes unseen.
+// begin looks for what is there, and watches pods from before there is a Job, so that none comes and goes unseen. Whoever may not read
+// Jobs could not learn how one ended, and learns it here, where nothing has been run.
 func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.Config) (*execution, error) {
 	if len(validation.IsDNS1123Label(nameOf(call))) > 0 {
 		return nil, errors.New("the action has no uid that a Job can be named by")
+	}
+	if strings.ContainsRune(call.EffectKey, 0) {
+		// The container would never start, and its end prove nothing.
+		return nil, errors.New("the effect key has a NUL, which no environment variable can hold")
 	}
 	reads := rest.CopyConfig(config)
 	reads.UserAgent = apiserver.UserAgent
@@ -132,6 +145,13 @@ func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.
 	x := &execution{
 		Executor: e, call: call, id: uuid.NewString(), client: client, writer: writer,
 		state: state{pods: map[types.UID]*sighting{}},
+	}
+	j, err := client.BatchV1().Jobs(call.Namespace).Get(ctx, nameOf(call), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		x.state.job = j
+	case !apierrors.IsNotFound(err):
+		return nil, failure("reading the Job", err)
 	}
 	list, err := client.CoreV1().Pods(call.Namespace).List(ctx, x.selector())
 	if err != nil {
@@ -196,10 +216,11 @@ func (x *execution) createSecret(ctx context.Context) (*corev1.Secret, executors
 }
 
 // createJob makes the Job and reports whether it is there; if not, with what is known. If the process dies from here on, the Job runs to
-// its deadline and the attempt ends unknown.
-func (x *execution) createJob(ctx context.Context, deadline time.Duration) (executors.Result, bool) {
-	if ctx.Err() != nil {
-		return nothingMade(errors.New("the time was over before the Job was created")), false
+// its deadline, which is of what is left now and not when it all began, and the attempt ends unknown.
+func (x *execution) createJob(ctx context.Context) (executors.Result, bool) {
+	deadline := x.deadline(ctx)
+	if ctx.Err() != nil || deadline < time.Second {
+		return nothingMade(errLate), false
 	}
 	answer, err := x.create(ctx, x.jobFor(x.call, x.id, deadline), "apis", "batch", "v1", "namespaces", x.call.Namespace, "jobs")
 	if err == nil {
@@ -234,7 +255,7 @@ func (x *execution) findJob(ctx context.Context) (executors.Result, bool) {
 			x.state.job = j
 			return executors.Result{}, true
 		case err == nil:
-			return executors.Unknown("there is a Job of this action already, which this execution did not make"), false
+			return executors.Unknown(anothersJob), false
 		}
 		select {
 		case <-ctx.Done():

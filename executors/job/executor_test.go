@@ -152,6 +152,24 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// What can never run is not tried: there is no connection to try it by.
+func TestWhatCannotRun(t *testing.T) {
+	e, err := New(spec(t, "", ""), "runner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*executors.Call){
+		"NUL": func(c *executors.Call) { c.EffectKey = "refund:\x00" },
+		"uid": func(c *executors.Call) { c.ActionUID = "../x" },
+	} {
+		c := call
+		change(&c)
+		if got := e.Execute(t.Context(), c, nil); got.State != effect.Failed || !strings.Contains(got.Error, want) {
+			t.Errorf("%s: %s; want Failed with %q", got.State, got.Error, want)
+		}
+	}
+}
+
 // job and pod are what the parts of a Kubernetes cluster make of an execution.
 func job(change ...func(*batchv1.Job)) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", UID: "job"}}
@@ -225,6 +243,7 @@ func TestJudge(t *testing.T) {
 		"exit 0":                                       {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", ""))}, want: effect.Committed},
 		"exit 0 with output":                           {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", ` {"b":1, "a":2}`))}, want: effect.Committed, output: `{"a":2,"b":1}`},
 		"exit 0 with a fraction":                       {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", `1.5`))}, want: effect.Committed},
+		"exit 0 with a large number":                   {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", `12345678901234567890`))}, want: effect.Committed},
 		"exit 0 with a sentence":                       {job: job(), pods: []*sighting{pod("a", exited(0, "Completed", `done`))}, want: effect.Committed},
 		"exit 0 beside a sidecar that failed":          {job: job(failed, counts(0, 1)), pods: []*sighting{pod("a", exited(0, "Completed", ""))}, want: effect.Committed},
 		"exit 0, and the Job is gone":                  {job: job(), deleted: true, pods: []*sighting{pod("a", exited(0, "Completed", ""))}, want: effect.Committed},

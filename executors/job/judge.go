@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ctrlrun.dev/operator/executors"
-	"ctrlrun.dev/operator/kernel/canonical"
 )
 
 // sighting is what was seen of a pod.
@@ -53,7 +52,7 @@ func (e *Executor) judge(s state) (executors.Result, bool) {
 	} else if t != nil {
 		switch {
 		case t.ExitCode == 0:
-			return executors.Committed(output(t.Message)), true
+			return executors.Committed(executors.Output([]byte(t.Message))), true
 		// A container that was killed for its memory may exit with any code. It is not its statement.
 		case !slices.Contains(e.notExecuted, t.ExitCode) || t.Reason != reasonError:
 			return unknown(fmt.Sprintf("the container exited with %d", t.ExitCode))
@@ -115,20 +114,4 @@ func finished(j *batchv1.Job, how batchv1.JobConditionType) bool {
 	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return c.Type == how && c.Status == corev1.ConditionTrue
 	})
-}
-
-// output is a termination message, if it is JSON that can be recorded, or nil.
-func output(message string) []byte {
-	if message == "" || len(message) > executors.MaxOutput {
-		return nil
-	}
-	v, err := canonical.Parse([]byte(message))
-	if err != nil {
-		return nil
-	}
-	out, err := canonical.Encode(v)
-	if err != nil || len(out) > executors.MaxOutput {
-		return nil
-	}
-	return out
 }

@@ -290,7 +290,24 @@ func (e *Executor) prepare(ctx context.Context, config *rest.Config, call execut
 	if w.request.Body, err = json.Marshal(body); err != nil {
 		return write{}, fmt.Errorf("the object has no form in JSON")
 	}
+	if e.operation == v1alpha1.KubernetesApply {
+		w.request.Body = forYAML(w.request.Body)
+	}
 	return w, nil
+}
+
+// forYAML is an object in JSON that YAML, which the body of an Apply is read as, takes for the same. YAML ends a line at U+0085 within
+// a string as well, so that the text that was approved would become another one; some other characters it refuses.
+func forYAML(body []byte) []byte {
+	var out strings.Builder
+	for _, r := range string(body) {
+		if r >= 0x7f && r < 0xa0 || r == 0xfffe || r == 0xffff {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return []byte(out.String())
 }
 
 func collectors(finalizer string) bool {

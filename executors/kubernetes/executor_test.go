@@ -3,10 +3,13 @@ package kubeexec
 import (
 	"encoding/json"
 	"math/big"
+	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/executors"
@@ -137,6 +140,33 @@ func TestFill(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// An apiserver reads the body of an Apply as YAML. Every character is read as it was approved, in a key too.
+func TestYAMLReadsTheSame(t *testing.T) {
+	for from := rune(0); from <= 0x10000; from += 256 { // beyond, all are alike
+		texts := []any{}
+		keys := map[string]any{}
+		for r := from; r < from+256; r++ {
+			if !utf8.ValidRune(r) {
+				continue
+			}
+			texts = append(texts, string(r), "a"+string(r)+"b", " "+string([]rune{r, r})+" ")
+			keys["k"+string(r)] = true
+		}
+		want := map[string]any{"texts": texts, "keys": keys}
+		body, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]any{}
+		if err := yaml.UnmarshalStrict(forYAML(body), &got); err != nil {
+			t.Fatalf("from %U on: %v", from, err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("from %U on: %s", from, cmp.Diff(want, got))
+		}
 	}
 }
 

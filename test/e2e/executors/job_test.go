@@ -190,7 +190,8 @@ var _ = Describe("The job executor", func() {
 		},
 			Entry("to see pods", "listing pods: Forbidden", rule("batch", "jobs", "create", "get"), rule("", "secrets", "create")),
 			Entry("to make the Secret", "creating the Secret: HTTP 403", rule("batch", "jobs", "create", "get"), rule("", "pods", "list", "watch")),
-			Entry("to make the Job", "refused the Job: Forbidden", rule("", "pods", "list", "watch"), rule("", "secrets", "create", "delete")),
+			Entry("to make the Job", "refused the Job: Forbidden", rule("batch", "jobs", "get"), rule("", "pods", "list", "watch"), rule("", "secrets", "create", "delete")),
+			Entry("to read the Job", "reading the Job: Forbidden", rule("batch", "jobs", "create"), rule("", "pods", "list", "watch"), rule("", "secrets", "create", "delete")),
 		)
 
 		It("by a Job that is invalid", func(ctx SpecContext) {
@@ -221,6 +222,22 @@ var _ = Describe("The job executor", func() {
 			s.onCreate("jobs", lost)
 			results := s.start(ctx)
 			s.cluster.exit(ctx, s.cluster.run(ctx, s.cluster.job(ctx)), 0, "Completed", "")
+			Expect(s.end(results)).To(HaveField("State", effect.Committed))
+		})
+
+		It("with what is left of the time, after an apiserver that was slow", func(ctx SpecContext) {
+			short, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			s.onCreate("secrets", func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				slow, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+				defer cancel()
+				<-slow.Done() // that it lasts is what it is about
+				return next.RoundTrip(r)
+			})
+			results := s.start(short)
+			j := s.cluster.job(ctx)
+			Expect(*j.Spec.ActiveDeadlineSeconds).To(BeNumerically("<=", 22), "nine tenths of 25 s")
+			s.cluster.exit(ctx, s.cluster.run(ctx, j), 0, "Completed", "")
 			Expect(s.end(results)).To(HaveField("State", effect.Committed))
 		})
 

@@ -248,6 +248,14 @@ var _ = Describe("The kubernetes executor", func() {
 			output(d.execute(ctx, applyMapAt, map[string]any{"version": it.ResourceVersion, "limit": "4"}))
 		})
 
+		It("a text as it was approved, also where YAML would end a line", func(ctx SpecContext) {
+			const text = "a\u0085\u0085b\u2028c\x7f\ufeff"
+			output(d.execute(ctx, applyMap, map[string]any{"limit": text}))
+			it := &corev1.ConfigMap{}
+			Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(d.web), it)).To(Succeed())
+			Expect(it.Data).To(Equal(map[string]string{"limit": text}))
+		})
+
 		It("in another namespace, if RBAC lets it", func(ctx SpecContext) {
 			other := env.Namespace(GinkgoT(), nil)
 			there := `{"operation": "Apply", "apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + other + `", "template": {"data": {"limit": "{limit}"}}}`
