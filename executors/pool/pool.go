@@ -153,8 +153,11 @@ func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run f
 		l.started = append(l.started, now)
 	}
 	l.running++
-	return func(ctx context.Context, a *v1alpha1.Action) effect.Settlement { return p.settlement(p.run(ctx, o, a)) },
-		func() { p.release(o.UID) }
+	run = func(ctx context.Context, a *v1alpha1.Action) effect.Settlement {
+		r := p.run(ctx, o, a)
+		return effect.Settlement{State: r.State, Error: r.Error, Output: string(r.Output)}
+	}
+	return run, func() { p.release(o.UID) }
 }
 
 func (w waiter) gone(now time.Time) bool { return now.Sub(w.asked) > patience }
@@ -209,14 +212,6 @@ func (p *Pool) release(executor types.UID) {
 	if l.idle(now) {
 		delete(p.lanes, executor)
 	}
-}
-
-func (*Pool) settlement(r executors.Result) effect.Settlement {
-	settlement := effect.Settlement{State: r.State, Error: r.Error}
-	if len(r.Output) <= executors.MaxOutput {
-		settlement.Output = string(r.Output)
-	}
-	return settlement
 }
 
 func (p *Pool) run(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action) executors.Result {

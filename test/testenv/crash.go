@@ -2,6 +2,8 @@ package testenv
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"sync"
 
 	"k8s.io/client-go/rest"
@@ -18,12 +20,32 @@ func (e *Environment) StartDoomed(t TB, point string, build DoomedBuilder) (died
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	crash, died := dies(point, cancel)
-	r, err := build(e.Config(OperatorUser()), crash)
+	cfg := e.Config(OperatorUser())
+	// A manager that is told to stop lets its controllers go on for as long as something else of it has not ended.
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return living{next, died} })
+	r, err := build(cfg, crash)
 	if err != nil {
 		t.Fatalf("building an operator that ends %s: %v", point, err)
 	}
 	go func() { _ = r.Start(ctx) }() // nobody waits for it: what came to the point never ends
 	return died
+}
+
+// living lets requests through until its process is dead.
+type living struct {
+	next http.RoundTripper
+	died <-chan struct{}
+}
+
+var errDead = errors.New("the process that would send this is dead")
+
+func (l living) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-l.died:
+		return nil, errDead
+	default:
+		return l.next.RoundTrip(r)
+	}
 }
 
 // dies gives the function that ends an operator where it comes to a point.

@@ -2,6 +2,8 @@ package testenv
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 )
@@ -63,3 +65,29 @@ func TestPause(t *testing.T) {
 		}
 	})
 }
+
+// Whatever else of a dead process goes on is heard by nobody.
+func TestTheDeadSendNothing(t *testing.T) {
+	died := make(chan struct{})
+	sent := 0
+	wire := living{next: roundTripper(func(*http.Request) (*http.Response, error) {
+		sent++
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	}), died: died}
+	request := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/", nil)
+	if response, err := wire.RoundTrip(request); err != nil || response.Body.Close() != nil {
+		t.Fatal(err)
+	}
+	close(died)
+	if response, err := wire.RoundTrip(request); err == nil {
+		_ = response.Body.Close()
+		t.Error("the dead send")
+	}
+	if sent != 1 {
+		t.Errorf("%d requests were sent", sent)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
