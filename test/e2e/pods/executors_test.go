@@ -219,11 +219,16 @@ var _ = Describe("a Job that the operator executes", func() {
 	}, SpecTimeout(2*time.Minute))
 
 	It("is not made by a ServiceAccount that may not, whatever the operator may", func(ctx SpecContext) {
-		d := newDesk(ctx, jobRules[1:]...)
-		d.executes(ctx, "job.run", runs(60, exitsAsTold))
-		a := d.propose(ctx, "job.run", map[string]any{"id": "run_1", "exit": 0})
-		Expect(d.reaches(ctx, a, v1alpha1.ActionFailed, "").Error).To(ContainSubstring("refused the Job: Forbidden"))
-		Expect(d.pods(ctx, jobexec.ActionLabel, string(a.UID))).To(BeEmpty())
+		for _, c := range []struct {
+			has, refused string
+		}{{"create", "nothing was run: reading the Job: Forbidden"}, {"get", "refused the Job: Forbidden"}} {
+			By("with no right to jobs but " + c.has)
+			d := newDesk(ctx, append([]rbacv1.PolicyRule{rule("batch", "jobs", c.has)}, jobRules[1:]...)...)
+			d.executes(ctx, "job.run", runs(60, exitsAsTold))
+			a := d.propose(ctx, "job.run", map[string]any{"id": "run_1", "exit": 0})
+			Expect(d.reaches(ctx, a, v1alpha1.ActionFailed, "").Error).To(ContainSubstring(c.refused))
+			Expect(d.pods(ctx, jobexec.ActionLabel, string(a.UID))).To(BeEmpty())
+		}
 	}, SpecTimeout(2*time.Minute))
 
 	It("is not made again when the operator is killed while it runs", Serial, func(ctx SpecContext) {
