@@ -175,7 +175,9 @@ func (s Status) Reserves() bool { return s.Execution != nil && s.Effect != nil &
 // Resolved names the resolution that settled an ambiguous action's effect.
 type Resolved struct {
 	Name, Resolver string
-	State          effect.State
+	// Observer is what looked, where no person is the source; "": a person said it.
+	Observer string
+	State    effect.State
 }
 
 // Finished reports whether nothing is left to do: it is over, and its receipt is in the chain.
@@ -218,16 +220,18 @@ const (
 	ReportUnknown     OutcomeResult = "Unknown"
 )
 
-// Resolution is a person's statement about an ambiguous effect.
+// Resolution is a statement about an ambiguous effect.
 type Resolution struct {
-	Name, UID        string
-	EffectUID        string
-	Attempt          int64
-	ActionType       string
-	State            effect.State // Committed, or Failed for not executed
-	QuotedName       string
-	QuotedHash       string
-	Resolver         string
+	Name, UID  string
+	EffectUID  string
+	Attempt    int64
+	ActionType string
+	State      effect.State // Committed, or Failed for not executed
+	QuotedName string
+	QuotedHash string
+	Resolver   string
+	// Observer is what looked, where a program and not a person is the source; "": a person said it.
+	Observer         string
 	Reason, Evidence string
 	Created          time.Time
 	Judged           bool // has its verdict already

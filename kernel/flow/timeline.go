@@ -243,7 +243,7 @@ func (t *telling) resolved() {
 	if r == nil || t.before.Resolved != nil {
 		return
 	}
-	t.add(timeline.EffectResolved, map[string]string{"resolved_by": "human", "resolver": r.Resolver, "resolution": r.Name, "result": strings.ToLower(string(r.State))})
+	t.add(timeline.EffectResolved, map[string]string{"resolved_by": timeline.ResolvedBy(r.Observer), "resolver": r.Resolver, "resolution": r.Name, "result": strings.ToLower(string(r.State))})
 }
 
 func answered(a approval.Answer) map[string]string {

@@ -464,7 +464,7 @@ var goldenFiles = map[string]struct {
 		kinds: map[string]int{KindAction: 4, KindResolution: 1, KindStatusMissing: 1, KindLedgerAccepted: 1, KindEvent: 1},
 		without: map[string]int{
 			"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4,
-			"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4, "resolvers": 1, "executor": 4,
+			"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4, "resolvers": 1, "executor": 4, "observer": 1,
 		},
 	},
 	// Since receipts name authority, and what was observed.
@@ -479,7 +479,7 @@ var goldenFiles = map[string]struct {
 		sum:     "sha256:9821806ce0227685608644e6d8827cabc18eef71e06e700534db622efa77716a",
 		head:    "8:sha256:dc7d8c5f18aaf29e945994a6cba4cd1569f332b1bd2b18cc07778cbdb26615f7",
 		kinds:   map[string]int{KindAction: 5, KindEvent: 1, KindResolution: 2},
-		without: map[string]int{"executor": 5},
+		without: map[string]int{"executor": 5, "observer": 2},
 	},
 	// Since receipts name what executed for the operator.
 	"golden-executors.jsonl": {

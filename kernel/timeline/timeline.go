@@ -61,7 +61,7 @@ const (
 	ActionBlocked Type = "ACTION_BLOCKED"
 	// ActionExpired: it ran out of time before it was admitted; data: reason.
 	ActionExpired Type = "ACTION_EXPIRED"
-	// EffectResolved: a person said what really happened; data: resolved_by, resolver, resolution, result.
+	// EffectResolved: a person, or a program that looked, said what really happened; data: resolved_by, resolver, resolution, result.
 	EffectResolved Type = "EFFECT_RESOLVED"
 )
 
@@ -199,4 +199,12 @@ func Since(before, after []Event) []Event {
 		}
 	}
 	return nil
+}
+
+// ResolvedBy is who resolved an effect, in one word: the program of that name, which looked, or if it has none a person.
+func ResolvedBy(observer string) string {
+	if observer != "" {
+		return "reconcile"
+	}
+	return "human"
 }
