@@ -100,6 +100,8 @@ type Status struct {
 	WouldHave *WouldHave
 	// Outcome is how an observed action ended: Committed, Failed or Ambiguous. Its state is Observed.
 	Outcome State
+	// Observation is the one look that was made for this action; nil: none.
+	Observation *Observation
 	// Resolved is set once a resolution settled the effect of this ambiguous action.
 	Resolved *Resolved
 	// Timeline is what happened to it, for people. Next writes it; nothing is decided by it.
@@ -418,6 +420,8 @@ type Snapshot struct {
 	// Resolutions of the subject effect: those a cache holds, or, if ResolutionsListed, all there are.
 	Resolutions       []Resolution
 	ResolutionsListed bool
+	// Stated: the Resolution of this action's observation is there.
+	Stated bool
 	// Quoted are the receipts that were looked at because a resolution quotes them.
 	Quoted []QuotedRead
 }

@@ -49,6 +49,10 @@ const (
 	EffectReservationRefused Type = "EFFECT_RESERVATION_REFUSED"
 	// ExecutionStarted: one process was admitted and may act from now on; data: claim_id, attempt.
 	ExecutionStarted Type = "EXECUTION_STARTED"
+	// ReconciliationStarted: an Executor is asked what became of an attempt that nobody knows of; data: executor, attempt, moment.
+	ReconciliationStarted Type = "RECONCILIATION_STARTED"
+	// ReconciliationResolved: what it said; data: executor, attempt, moment, answer.
+	ReconciliationResolved Type = "RECONCILIATION_RESOLVED"
 	// ExecutionCommitted: it happened, as its executor stated.
 	ExecutionCommitted Type = "EXECUTION_COMMITTED"
 	// ExecutionFailed: nothing happened, as stated, or because it never began.
@@ -101,6 +105,7 @@ func Types() []Type {
 	return []Type{
 		ActionProposed, ActionHeld, AuthorityResolved, AuthorityDenied, PolicyEvaluated, ApprovalRequested, ApprovalGranted, ApprovalDenied, ApprovalExpired,
 		ApprovalInvalidated, ActionClaimable, ApprovalConsumed, EffectReserved, EffectReservationRefused, ExecutionStarted,
+		ReconciliationStarted, ReconciliationResolved,
 		ExecutionCommitted, ExecutionFailed, ExecutionAmbiguous, ActionDenied, ActionBlocked, ActionExpired, EffectResolved,
 		PolicyInForce, PolicyRemoved, SettingsInForce, SettingsRemoved, GrantInForce, GrantRemoved,
 		DelegationCreated, DelegationRejected, DelegationRevoked, AdmissionGap, ClockSkewDetected,
