@@ -216,7 +216,7 @@ var _ = Describe("an Executor that observes", Serial, func() {
 		Expect(a.Status.Execution.Mode).To(BeEquivalentTo("Agent"))
 		Expect(env.Client(s.agent).Create(ctx, &v1alpha1.Outcome{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: flow.LockName(string(a.UID), a.Spec.ClaimID, s.agent.Name)},
-			Spec: v1alpha1.OutcomeSpec{ActionRef: v1alpha1.ObjectReference{Name: a.Name, UID: a.UID}, ClaimID: a.Spec.ClaimID, Result: v1alpha1.OutcomeUnknown},
+			Spec:       v1alpha1.OutcomeSpec{ActionRef: v1alpha1.ObjectReference{Name: a.Name, UID: a.UID}, ClaimID: a.Spec.ClaimID, Result: v1alpha1.OutcomeUnknown},
 		})).To(Succeed())
 		a = s.reaches(a, v1alpha1.ActionAmbiguous, "reported_unknown")
 		Expect(l.looks()).To(ConsistOf(map[string]any{"effect_key": "refund:" + payment, "attempt": float64(1), "token": a.Status.Execution.Token}))
