@@ -16,6 +16,7 @@ func TestObserving(t *testing.T) {
 	invalid, blind := lookout, lookout
 	invalid.Invalid, blind.Observes = "spec.observe: no", nil
 	holder := anAction("a0").Admitted(1).Ended(flow.Ambiguous, decision.LeaseLapsed).Receipted(5).Obj()
+	second := anAction("a0").Admitted(2).Ended(flow.Ambiguous, decision.LeaseLapsed).Receipted(5).Obj()
 	unfinished := anAction("a0").Admitted(1).Obj()
 	record := func(cause effect.Cause) *effect.Record {
 		return aRecord(anAction("a0").Obj()).Settled(effect.Ambiguous, cause).Obj()
@@ -60,7 +61,7 @@ func TestObserving(t *testing.T) {
 		"it says that it did not":             {lookout, lapsed, looked(flow.AnswerNotExecuted), holder, nil, "resolve 1: Failed by lookout quoting 5"},
 		"what it said is on its way":          {lookout, lapsed, looked(flow.AnswerCommitted), holder, func(s *flow.Snapshot) { s.Stated = true }, "wait until 12:01:00 for resolution"},
 		"what it said did not settle it":      {lookout, lapsed, looked(flow.AnswerCommitted), holder, func(s *flow.Snapshot) { *s.Action.Observation.Finished = noon.Add(-time.Minute) }, blocked},
-		"what it said of an earlier attempt":  {lookout, &next, looked(flow.AnswerNotExecuted), holder, nil, blocked},
+		"what it said of an earlier attempt":  {lookout, &next, looked(flow.AnswerNotExecuted), second, nil, blocked},
 		"it is gone, and what it said is not": {flow.Executor{Name: "other"}, lapsed, looked(flow.AnswerCommitted), holder, nil, "resolve 1: Committed by lookout quoting 5"},
 		"somebody else has settled it":        {lookout, aRecord(anAction("a0").Obj()).Settled(effect.Committed, "").Obj(), looked(flow.AnswerNotExecuted), holder, nil, "end a1: Blocked duplicate"},
 	} {
