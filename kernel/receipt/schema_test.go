@@ -488,6 +488,13 @@ var goldenFiles = map[string]struct {
 		kinds:   map[string]int{KindAction: 3},
 		without: map[string]int{},
 	},
+	// Since receipts name the program that looked.
+	"golden-observer.jsonl": {
+		sum:     "sha256:e0afce6fa2cc8eb1f2d91d0f5bf977847f309d6e80ad1ae3190f6cc61f5b0d6d",
+		head:    "2:sha256:bd25e62db1631ef0334698a650c96791fd790865ec5230467a6fd84dff503b40",
+		kinds:   map[string]int{KindResolution: 2},
+		without: map[string]int{},
+	},
 }
 
 // Receipts are kept for ever, so what was once written is read for ever.
