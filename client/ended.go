@@ -61,6 +61,15 @@ type DuplicateError struct {
 	// OutcomeRef is the Outcome that ended the other attempt, and has its output while the Action is kept. Nil while it executes, and
 	// if the agent may not get effects.
 	OutcomeRef *v1alpha1.ObjectReference
+	// Observer that found out that it happened, when nobody knew; empty if it was on record.
+	Observer string
+}
+
+func (e *DuplicateError) Error() string {
+	if e.Observer == "" {
+		return e.EndedError.Error()
+	}
+	return fmt.Sprintf("action %s was not executed: observer %s found that its effect is committed already", e.Action.Name, e.Observer)
 }
 
 func (e *DuplicateError) Unwrap() error { return e.EndedError }
@@ -170,7 +179,7 @@ func (c *Client) outcomeOf(ctx context.Context, action *v1alpha1.Action) *v1alph
 		return nil
 	}
 	var effect v1alpha1.Effect
-	if err := c.kube.Get(ctx, types.NamespacedName{Namespace: action.Namespace, Name: action.Status.Effect.Name}, &effect); err != nil {
+	if err := c.kube.Get(ctx, types.NamespacedName{Namespace: action.Namespace, Name: action.Status.Effect.Name}, &effect); err != nil || effect.Status == nil {
 		return nil
 	}
 	return effect.Status.OutcomeRef

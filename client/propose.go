@@ -41,10 +41,13 @@ type Proposal struct {
 	// Preconditions are parts of Kubernetes objects that have to be, when the effect is reserved, what they were when the action
 	// began to wait. The agent and the operator need the right to get those objects.
 	Preconditions []v1alpha1.Precondition
-	// Name of the Action. Empty: it is called like its effect, if the policies can be read, or else like its type.
+	// Name of the Action. Empty: it is called like its effect, if the policies can be read, or else like its type. When an Observer
+	// lets Protect propose it once more, that one's name is this and ".2".
 	Name string
 	// Unclaimed proposes without saying that this process will execute. Whoever executes makes a Claim.
 	Unclaimed bool
+	// Observer of Protect looks whether an attempt happened of which nobody knows. It may be nil.
+	Observer *Observer
 	// Trace is the trace this is a part of, or nothing.
 	Trace TraceContext
 	// Progress is told about the stages of the call. It may be nil.

@@ -25,17 +25,52 @@ const settleWindow = 30 * time.Second
 // A nil error means that the effect is committed; in observe mode, where the Action ends Observed, that this execution was reported
 // committed. Every other end is one of the errors of this package, and the Receipt then says what is known.
 //
+// Where an attempt nobody knows the end of is in the way, p.Observer is asked, if there is one: see Observer.
+//
 // ctx bounds the waiting: when it is done before f began, the proposal is withdrawn. Once f has begun ctx is only passed on to it, and
 // what it did is reported on a context of its own. A panic of f goes on after the report.
 func (c *Client) Protect(ctx context.Context, p Proposal, f Function) (Receipt, error) {
 	if f == nil {
 		return Receipt{}, errNoFunction
 	}
+	if err := p.Observer.check(); err != nil {
+		return Receipt{}, err
+	}
 	call, err := c.Propose(ctx, p)
 	if err != nil {
 		return Receipt{}, err
 	}
-	return call.Execute(ctx, f)
+	receipt, err := call.Execute(ctx, f)
+	if p.Observer == nil || err == nil {
+		return receipt, err
+	}
+	return c.afterLook(ctx, p, f, call, receipt, err)
+}
+
+// afterLook is how a Protect goes on that met an attempt nobody knows the end of, or left one. The observer is called at most once, so
+// that whatever comes of it comes without one.
+func (c *Client) afterLook(ctx context.Context, p Proposal, f Function, call *Call, receipt Receipt, err error) (Receipt, error) {
+	o := p.Observer
+	blocked := inTheWay(err)
+	if blocked == nil && !(o.Eager && ctx.Err() == nil && call.endedUnknown(err)) {
+		return receipt, err
+	}
+	state, trouble := c.observe(ctx, o, call.action.Status.Effect)
+	switch {
+	case trouble != nil:
+		return receipt, errors.Join(err, &ObserverError{Name: o.Name, Err: trouble})
+	case blocked == nil:
+		return receipt, err // what this call did is still not known to it, and its receipt says so
+	case state == v1alpha1.EffectCommitted:
+		return receipt, &DuplicateError{EndedError: &EndedError{Action: blocked}, State: state, OutcomeRef: c.outcomeOf(ctx, blocked), Observer: o.Name}
+	case state == v1alpha1.EffectFailed:
+		p.Observer = nil
+		if p.Name != "" {
+			p.Name += ".2"
+		}
+		return c.Protect(ctx, p, f)
+	}
+	return receipt, err
 }
 
 var errNoFunction = errors.New("there is no function to execute: nothing was proposed and nothing executed")

@@ -30,6 +30,9 @@ type Executors interface {
 	// at the most, and says how it ended: Committed, Failed for not executed, or Ambiguous. release, which is called once, gives the
 	// slot back. If there is none now both are nil, and freed is called once there may be.
 	Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action) effect.Settlement, release func())
+	// Look asks an Executor that observes what became of an attempt, for as long as the context lasts at the most. Why says, of an answer
+	// that is unknown, for what reason.
+	Look(ctx context.Context, o *v1alpha1.Executor, key string, attempt int64, token string) (answer flow.Answer, why string)
 }
 
 // noExecutors is of an operator that was not told how to execute anything.
@@ -41,6 +44,10 @@ func (noExecutors) Check(*v1alpha1.Executor) error {
 
 func (noExecutors) Slot(*v1alpha1.Executor, types.UID, func()) (func(context.Context, *v1alpha1.Action) effect.Settlement, func()) {
 	return nil, nil
+}
+
+func (noExecutors) Look(context.Context, *v1alpha1.Executor, string, int64, string) (flow.Answer, string) {
+	return flow.AnswerUnknown, "this operator asks nobody"
 }
 
 // executorCache judges each Executor once.
@@ -134,7 +141,11 @@ func (r *executorReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	case len(conflicts) > 0:
 		mark(false, v1alpha1.ReasonExecutorConflict, "It has an action type in common with "+strings.Join(conflicts, ", ")+". Actions of such a type are denied (executor_conflict) until one of them is deleted.")
 	default:
-		mark(true, "InForce", "It executes "+strings.Join(o.Spec.ActionTypes, ", ")+".")
+		does := "It executes "
+		if x.OnlyObserves {
+			does = "Agents execute, and it looks what became of, "
+		}
+		mark(true, "InForce", does+strings.Join(o.Spec.ActionTypes, ", ")+".")
 	}
 	if equalStatus(o.Status, next.Status) {
 		return ctrl.Result{}, nil

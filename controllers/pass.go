@@ -259,6 +259,10 @@ func (r *pass) run(ctx context.Context) (ctrl.Result, error) {
 			err = r.writeEffect(ctx, step)
 		case flow.Begin:
 			return r.begin(ctx, step)
+		case flow.Observe:
+			return r.observe(ctx, step)
+		case flow.Resolve:
+			err = r.resolve(ctx, step)
 		case flow.DeclareLapse:
 			err = r.declareLapse(ctx, step)
 		case flow.Append:

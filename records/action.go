@@ -151,6 +151,15 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 			}
 		}
 	}
+	if x := s.Observation; x != nil {
+		out.Observation = &flow.Observation{
+			Executor: flow.ExecutorRef{Name: x.Executor.Name, Hash: x.Executor.Hash}, EffectUID: string(x.EffectUID), Attempt: x.Attempt, Moment: flow.Moment(x.Moment),
+			ID: x.ID, Started: x.StartTime.Time, Expiration: x.ExpirationTime.Time, Answer: flow.Answer(x.Answer), Message: x.Message,
+		}
+		if x.FinishTime != nil {
+			out.Observation.Finished = &x.FinishTime.Time
+		}
+	}
 	out.Outcome = flow.State(s.Outcome)
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ResolvedCondition); c != nil && c.Status == metav1.ConditionTrue {
 		out.Resolved = &flow.Resolved{}
@@ -220,6 +229,13 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 	}
 	if w := s.WouldHave; w != nil {
 		n.WouldHave = &v1alpha1.ActionWouldHave{Decision: decisions[w.Decision], Reason: string(w.Reason), BlockedReason: string(w.Blocked)}
+	}
+	if x := s.Observation; x != nil {
+		n.Observation = &v1alpha1.ActionObservation{
+			Executor: v1alpha1.ExecutorReference{Name: x.Executor.Name, Hash: x.Executor.Hash}, EffectUID: types.UID(x.EffectUID), Attempt: x.Attempt, Moment: string(x.Moment),
+			ID: x.ID, StartTime: metav1.NewMicroTime(x.Started), ExpirationTime: metav1.NewMicroTime(x.Expiration),
+			Answer: v1alpha1.ObservationAnswer(x.Answer), Message: Clip(x.Message, 1024), FinishTime: micro(x.Finished),
+		}
 	}
 	n.Outcome = v1alpha1.ActionState(s.Outcome)
 	if s.FinishTime != nil {

@@ -35,7 +35,7 @@ func Effect(o *v1alpha1.Effect) *effect.Record {
 		r.Status.Late = &effect.Late{Name: s.LateOutcomeRef.Name, Result: string(s.LateOutcomeRef.Result)}
 	}
 	if x := s.Resolution; x != nil {
-		r.Status.Resolution = &effect.Resolution{Name: x.Name, UID: string(x.UID), Resolver: x.Resolver, State: effect.State(s.State), QuotedSeq: x.QuotedSeq, QuotedHash: x.QuotedHash, Reason: x.Reason, Evidence: x.Evidence}
+		r.Status.Resolution = &effect.Resolution{Name: x.Name, UID: string(x.UID), Resolver: x.Resolver, State: effect.State(s.State), QuotedSeq: x.QuotedSeq, QuotedHash: x.QuotedHash, Reason: x.Reason, Evidence: x.Evidence, Observer: x.Observer}
 		for _, y := range x.Resolvers {
 			r.Status.Resolution.Agreed = append(r.Status.Resolution.Agreed, effect.Agreement{Name: y.Name, UID: string(y.UID), Resolver: y.Resolver, QuotedSeq: y.QuotedSeq, QuotedHash: y.QuotedHash, Reason: y.Reason, Evidence: y.Evidence})
 		}
@@ -70,7 +70,7 @@ func EffectStatus(s effect.Status) *v1alpha1.EffectStatus {
 		n.LateOutcomeRef = &v1alpha1.LateOutcome{Name: s.Late.Name, Result: v1alpha1.OutcomeResult(s.Late.Result)}
 	}
 	if x := s.Resolution; x != nil {
-		n.Resolution = &v1alpha1.EffectResolution{Name: x.Name, UID: types.UID(x.UID), Resolver: x.Resolver, QuotedSeq: x.QuotedSeq, QuotedHash: x.QuotedHash, Reason: x.Reason, Evidence: x.Evidence}
+		n.Resolution = &v1alpha1.EffectResolution{Name: x.Name, UID: types.UID(x.UID), Resolver: x.Resolver, QuotedSeq: x.QuotedSeq, QuotedHash: x.QuotedHash, Reason: x.Reason, Evidence: x.Evidence, Observer: x.Observer}
 		for _, y := range x.Agreed {
 			n.Resolution.Resolvers = append(n.Resolution.Resolvers, v1alpha1.EffectResolver{Name: y.Name, UID: types.UID(y.UID), Resolver: y.Resolver, QuotedSeq: y.QuotedSeq, QuotedHash: y.QuotedHash, Reason: y.Reason, Evidence: y.Evidence})
 		}

@@ -3,6 +3,7 @@ package records
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	kjson "sigs.k8s.io/json"
 
@@ -17,6 +18,10 @@ const executorSchema = "ctrlrun.executor/v1"
 // Executor reads an Executor: what is stored, not what the typed fields keep of it. check says what else is wrong with it.
 func Executor(o *v1alpha1.Executor, check func(*v1alpha1.Executor) error) flow.Executor {
 	x := flow.Executor{Name: o.Name, Types: o.Spec.ActionTypes}
+	x.OnlyObserves = o.Spec.HTTP == nil && o.Spec.Job == nil && o.Spec.Kubernetes == nil && o.Spec.Observe != nil
+	if look := o.Spec.Observe; look != nil {
+		x.Observes = &flow.Observer{Eager: look.Eager != nil && *look.Eager, Timeout: time.Duration(look.HTTP.TimeoutSeconds) * time.Second}
+	}
 	hash, err := executorHash(o)
 	if err == nil {
 		x.Hash = hash
@@ -70,8 +75,8 @@ func judgeExecutor(o *v1alpha1.Executor) error {
 			ways++
 		}
 	}
-	if ways != 1 {
-		return fmt.Errorf("spec: it has %d of http, job and kubernetes; give exactly one", ways)
+	if ways != 1 && (ways != 0 || o.Spec.Observe == nil) {
+		return fmt.Errorf("spec: it has %d of http, job and kubernetes; give exactly one, or observe alone", ways)
 	}
 	if len(o.Spec.ActionTypes) == 0 || o.Spec.ServiceAccountName == "" {
 		return fmt.Errorf("spec: it needs actionTypes and serviceAccountName")

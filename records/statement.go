@@ -51,7 +51,7 @@ func Resolution(o *v1alpha1.Resolution) flow.Resolution {
 	r := flow.Resolution{
 		Name: o.Name, UID: string(o.UID), EffectUID: string(o.Spec.EffectRef.UID), Attempt: o.Spec.Attempt, ActionType: o.Spec.ActionType,
 		State: effect.Failed, QuotedName: o.Spec.ReceiptRef.Name, QuotedHash: o.Spec.ReceiptRef.Hash,
-		Resolver: o.Spec.Resolver, Reason: o.Spec.Reason, Evidence: o.Spec.Evidence, Created: o.CreationTimestamp.Time,
+		Resolver: o.Spec.Resolver, Observer: o.Spec.Observer, Reason: o.Spec.Reason, Evidence: o.Spec.Evidence, Created: o.CreationTimestamp.Time,
 	}
 	if c := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.AcceptedCondition); c != nil {
 		if r.Judged = Given(c); !r.Judged {

@@ -188,6 +188,8 @@ func (s ActionState) Terminal() bool {
 // +kubebuilder:validation:XValidation:rule="has(self.outcome) == (self.state == 'Observed')",message="outcome is present exactly when Observed"
 // +kubebuilder:validation:XValidation:rule="!has(self.wouldHave) || has(oldSelf.wouldHave) || !has(oldSelf.execution)",message="wouldHave is written by the admission"
 // +kubebuilder:validation:XValidation:rule="self.state != 'Observed' || has(self.wouldHave)",message="only an Action that was admitted in observe mode is Observed"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.observation) || has(self.observation)",message="an observation is written once"
+// +kubebuilder:validation:XValidation:rule="has(oldSelf.observation) || !has(self.observation) || !has(self.observation.answer)",message="an observation begins before it is answered"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.receiptRef) || has(self.receiptRef)",message="receiptRef is written once"
 // +kubebuilder:validation:XValidation:rule="has(self.execution) == (self.state in ['Admitted','Committed','Failed','Ambiguous','Observed'])",message="execution is present exactly from Admitted on"
 // +kubebuilder:validation:XValidation:rule="!has(self.receiptRef) || self.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']",message="only a finished Action has a receipt"
@@ -289,6 +291,12 @@ type ActionStatus struct {
 	// +kubebuilder:validation:Enum=Committed;Failed;Ambiguous
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="outcome is written once"
 	Outcome ActionState `json:"outcome,omitempty"`
+	// observation is the one look that was made for this Action at what became of an effect nobody knew of. Its start is written before
+	// anybody is asked, and its answer once.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.id == oldSelf.id && self.executor == oldSelf.executor && self.attempt == oldSelf.attempt && self.effectUID == oldSelf.effectUID && self.moment == oldSelf.moment && self.startTime == oldSelf.startTime && self.expirationTime == oldSelf.expirationTime",message="an observation begins once"
+	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.answer) || self == oldSelf",message="an observation is answered once"
+	Observation *ActionObservation `json:"observation,omitempty"`
 	// receiptRef is the proof. Present: the Action is finished.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="receiptRef is written once"
@@ -302,6 +310,46 @@ type ActionStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Timeline []TimelineEvent `json:"timeline,omitempty"`
+}
+
+// ObservationAnswer is what an observer says.
+// +kubebuilder:validation:Enum=Committed;NotExecuted;Unknown
+type ObservationAnswer string
+
+// ActionObservation is a look at what became of an effect.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.answer) == has(self.finishTime)",message="an answer has its time"
+type ActionObservation struct {
+	// executor that was asked.
+	Executor ExecutorReference `json:"executor"`
+	// effectUID is the uid of the Effect that was asked about.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	EffectUID types.UID `json:"effectUID"`
+	// attempt that was asked about.
+	// +kubebuilder:validation:Minimum=1
+	Attempt int64 `json:"attempt"`
+	// moment: Blocking, when this Action met what nobody knew of; or Eager, when its own attempt had just ended so.
+	// +kubebuilder:validation:Enum=Blocking;Eager
+	Moment string `json:"moment"`
+	// id is known to the one process that asks.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+	// startTime is when it began.
+	StartTime metav1.MicroTime `json:"startTime"`
+	// expirationTime: an answer that is not here by then is lost, which is Unknown.
+	ExpirationTime metav1.MicroTime `json:"expirationTime"`
+	// answer: Committed, NotExecuted or Unknown.
+	// +optional
+	Answer ObservationAnswer `json:"answer,omitempty"`
+	// message says why it is Unknown.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// finishTime is when the answer was written.
+	// +optional
+	FinishTime *metav1.MicroTime `json:"finishTime,omitempty"`
 }
 
 // TimelineEvent is one thing that happened to an Action.

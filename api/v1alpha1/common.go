@@ -60,9 +60,11 @@ const (
 	ReasonEvidenceMissing      = "EvidenceMissing"
 	ReasonWithdrawn            = "Withdrawn"
 	ReasonLedgerNotHeld        = "LedgerNotHeld"
-	ReasonDuplicateResolver    = "DuplicateResolver"
-	ReasonSuperseded           = "Superseded"
-	ReasonOutvoted             = "Outvoted"
+	// ReasonPeopleRequired: a program looked, and people have to say what happened: more than one has to, or the record was lost.
+	ReasonPeopleRequired    = "PeopleRequired"
+	ReasonDuplicateResolver = "DuplicateResolver"
+	ReasonSuperseded        = "Superseded"
+	ReasonOutvoted          = "Outvoted"
 )
 
 // Reasons for which the Accepted condition of a Resolution is Unknown: it has no verdict yet, and its message says what is missing.

@@ -191,6 +191,7 @@ type LateOutcome struct {
 
 // EffectResolution is the Resolution that settled an Ambiguous attempt: the last that was needed for it.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.observer) || !has(self.resolvers)",message="what a program saw is no agreement of people"
 // +kubebuilder:validation:XValidation:rule="!has(self.resolvers) || self.resolvers.all(a, self.resolvers.exists_one(b, a.resolver == b.resolver))",message="nobody is counted twice"
 type EffectResolution struct {
 	// name of the Resolution.
@@ -210,6 +211,10 @@ type EffectResolution struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=80
 	QuotedHash string `json:"quotedHash,omitempty"`
+	// observer is what looked, where no person is the source.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Observer string `json:"observer,omitempty"`
 	// reason the resolver gave.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

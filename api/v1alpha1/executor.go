@@ -31,11 +31,12 @@ type Executor struct {
 	Status ExecutorStatus `json:"status,omitempty"`
 }
 
-// ExecutorSpec says which actions are executed, as whom and how. Exactly one of http, job and kubernetes is given.
+// ExecutorSpec says which actions are executed, as whom and how. Exactly one of http, job and kubernetes is given; or none of
+// them, and observe: then agents execute, and the operator only looks what became of what nobody knows of.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an Executor does not change, for people approve actions by its hash: make another one, and delete this one"
-// +kubebuilder:validation:XValidation:rule="(has(self.http) ? 1 : 0) + (has(self.job) ? 1 : 0) + (has(self.kubernetes) ? 1 : 0) == 1",message="give exactly one of http, job and kubernetes"
+// +kubebuilder:validation:XValidation:rule="(has(self.http) ? 1 : 0) + (has(self.job) ? 1 : 0) + (has(self.kubernetes) ? 1 : 0) == 1 || (!has(self.http) && !has(self.job) && !has(self.kubernetes) && has(self.observe))",message="give exactly one of http, job and kubernetes, or observe alone"
 type ExecutorSpec struct {
 	// actionTypes it executes, each by its full name. Every type has at most one Executor; with two its actions are denied.
 	// +listType=set
@@ -73,6 +74,11 @@ type ExecutorSpec struct {
 	// +optional
 	// +nullable
 	Kubernetes *KubernetesExecutor `json:"kubernetes,omitempty"`
+
+	// observe is how to look what became of an attempt that nobody knows of. Alone, without http, job and kubernetes, agents execute.
+	// +optional
+	// +nullable
+	Observe *ExecutorObserve `json:"observe,omitempty"`
 
 	// Raw is the spec as the apiserver sent it: what is judged. It is not part of the API.
 	Raw []byte `json:"-"`
@@ -135,6 +141,51 @@ type HTTPExecutor struct {
 	// +kubebuilder:validation:items:Minimum=400
 	// +kubebuilder:validation:items:Maximum=499
 	NotExecuted []int32 `json:"notExecuted,omitempty"`
+}
+
+// ExecutorObserve asks what became of an attempt of an effect that is Ambiguous. It is told the effect key, the attempt and the
+// attempt's token, and nothing else; it answers committed, not_executed or unknown, and whatever else it does is unknown. A proposal
+// asks at most once. An answer becomes a Resolution that the operator makes; no receipt is written anew.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type ExecutorObserve struct {
+	// eager: it is asked also right after an attempt ended because its executor did not know, not only when another proposal meets
+	// what nobody knows of.
+	// +optional
+	// +nullable
+	Eager *bool `json:"eager,omitempty"`
+	// http asks by one request.
+	HTTP HTTPObserver `json:"http"`
+}
+
+// HTTPObserver asks by one HTTP request, on a connection of its own: no redirect is followed, nothing is sent again. Status 200 with
+// a JSON object of one member, answer, is the answer: committed, not_executed or unknown. Everything else is unknown.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type HTTPObserver struct {
+	// method of the request. POST sends {"attempt":...,"effect_key":...,"token":...}; GET sends no body.
+	// +kubebuilder:validation:Enum=GET;POST
+	Method string `json:"method"`
+	// url of the request, http or https. {effect_key}, {attempt} and {token} in its path or query stand for what is asked, escaped for
+	// where they are; scheme, host and port are literal. A key with a slash stands in a query only.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	URL string `json:"url"`
+	// headers of the request.
+	// +optional
+	// +nullable
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Headers []HTTPHeader `json:"headers,omitempty"`
+	// caFrom is where the certificates are that sign the server's, in PEM. Default: those the system trusts.
+	// +optional
+	// +nullable
+	CAFrom *CASource `json:"caFrom,omitempty"`
+	// timeoutSeconds bounds the look.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=60
+	TimeoutSeconds int32 `json:"timeoutSeconds"`
 }
 
 // HTTPHeader is one header.

@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Resolution is a person's statement of what really happened to an Ambiguous effect. It quotes the receipt it answers:
-// nobody resolves what they could not have read.
+// Resolution is a statement of what really happened to an Ambiguous effect: a person's, or that of a program that looked. It quotes
+// the receipt it answers: nobody resolves what they could not have read.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -14,6 +14,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.spec.attempt`
 // +kubebuilder:printcolumn:name="Result",type=string,JSONPath=`.spec.result`
 // +kubebuilder:printcolumn:name="Resolver",type=string,JSONPath=`.spec.resolver`
+// +kubebuilder:printcolumn:name="Observer",type=string,priority=1,JSONPath=`.spec.observer`
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=='Accepted')].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=='Accepted')].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -68,6 +69,12 @@ type ResolutionSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	Evidence string `json:"evidence,omitempty"`
+	// observer is what looked, where a program's look and not a person is the source, such as an Executor by its name. To make such
+	// a Resolution takes the verb observe instead of resolve. It does not count where more than one person has to say it.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Observer string `json:"observer,omitempty"`
 	// resolver is the authenticated user name of whoever created this Resolution. Stamped.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

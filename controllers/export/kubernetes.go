@@ -236,7 +236,7 @@ func stepOf(t timeline.Type) string {
 		return "Admit"
 	case timeline.ExecutionCommitted, timeline.ExecutionFailed, timeline.ExecutionAmbiguous:
 		return "Settle"
-	case timeline.EffectResolved:
+	case timeline.EffectResolved, timeline.ReconciliationStarted, timeline.ReconciliationResolved:
 		return "Resolve"
 	}
 	return "Govern"
@@ -292,6 +292,16 @@ func sentence(e timeline.Event) string {
 		return because("Its effect cannot be reserved")
 	case timeline.ExecutionStarted:
 		return "One process was admitted to execute it."
+	case timeline.ReconciliationStarted:
+		return "An Executor is asked what became of an effect that nobody knows of."
+	case timeline.ReconciliationResolved:
+		switch e.Data["answer"] {
+		case "committed":
+			return "The Executor that was asked said that the effect happened."
+		case "not_executed":
+			return "The Executor that was asked said that the effect did not happen."
+		}
+		return "The Executor that was asked did not know what became of the effect."
 	case timeline.ExecutionCommitted:
 		return "It was executed."
 	case timeline.ExecutionFailed:

@@ -19,6 +19,7 @@ import (
 	kubeexec "ctrlrun.dev/operator/executors/kubernetes"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/flow"
 )
 
 const (
@@ -65,8 +66,38 @@ func New(config *rest.Config) (*Pool, error) {
 
 // Check says what is wrong with how an Executor executes, and nil if nothing is.
 func (*Pool) Check(o *v1alpha1.Executor) error {
+	if look := o.Spec.Observe; look != nil {
+		if _, err := httpexec.NewObserver(look.HTTP); err != nil {
+			return fmt.Errorf("spec.observe.http: %w", err)
+		}
+		if o.Spec.HTTP == nil && o.Spec.Job == nil && o.Spec.Kubernetes == nil {
+			return nil
+		}
+	}
 	_, err := way(o)
 	return err
+}
+
+// Look asks an Executor what became of an attempt, as its ServiceAccount.
+func (p *Pool) Look(ctx context.Context, o *v1alpha1.Executor, key string, attempt int64, token string) (flow.Answer, string) {
+	if o.Spec.Observe == nil {
+		return flow.AnswerUnknown, "the Executor does not observe"
+	}
+	x, err := httpexec.NewObserver(o.Spec.Observe.HTTP)
+	if err != nil {
+		return flow.AnswerUnknown, "the Executor is not valid: " + err.Error()
+	}
+	as, err := p.identities.of(ctx, o)
+	if err != nil {
+		return flow.AnswerUnknown, err.Error()
+	}
+	values := httpexec.Values{}
+	for _, ref := range x.References() {
+		if values[ref], err = as.value(ctx, ref.Kind == httpexec.Secret, ref.Name, ref.Key); err != nil {
+			return flow.AnswerUnknown, err.Error()
+		}
+	}
+	return x.Ask(ctx, key, attempt, token, values)
 }
 
 // runner executes a call as a ServiceAccount.

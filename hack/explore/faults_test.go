@@ -42,6 +42,7 @@ const (
 	others        = "no action settles another's record"
 	verdicts      = "a valid resolution is not refused, an invalid one does not count"
 	agrees        = "kernel/flow/agreement.go"
+	observes      = "kernel/flow/observing.go"
 )
 
 // without is a condition that is not asked: IF stands for whether the fault is switched on.
@@ -232,6 +233,16 @@ func faults() []fault {
 		{name: "whoever has read the nonce reports for an executor", edits: []edit{{file: effects, old: "return s.Late.ClaimID == nonce && s.Late.Reporter == s.World.Operator", new: "return s.Late.ClaimID == nonce && (IF || s.Late.Reporter == s.World.Operator)"}}, pkg: "kernel/flow", test: "TestLateReportOfAnExecutor"},
 		{name: "an executor begins with too little of the lease", edits: []edit{{file: executes, old: "before := lease.Add(-a.Lease / 3)", new: "before := lease.Add(-a.Lease / 3 * map[bool]time.Duration{false: 1}[IF])"}}, pkg: "kernel/flow", test: "TestOperatorMode"},
 		{name: "an executor that is lost frees the key", edits: []edit{{file: settles, old: "settlement.State, settlement.Cause = effect.Ambiguous, effect.ExecutorLost", new: "settlement.State, settlement.Cause = effect.Ambiguous, effect.ExecutorLost\n		if IF {\n			settlement.State, settlement.Cause = effect.Failed, \"\"\n		}"}}, scenario: "executor", broken: []string{"I6"}},
+		{name: "somebody is asked again while nobody has answered", edits: []edit{{file: observes, old: "if o.Answer != \"\" {", new: "if o.Answer != \"\" || IF {"}}, pkg: "kernel/flow", test: "TestObserving"},
+		{name: "who was asked died, and their answer is awaited for ever", edits: []edit{{file: observes, old: "if s.Now.Before(o.Expiration) {", new: "if s.Now.Before(o.Expiration) || IF {"}}, pkg: "kernel/flow", test: "TestObserving"},
+		{name: "an observer is believed where people are asked", edits: []edit{{file: observes, old: "!known || required > 1 {", new: "(!known || required > 1) && !IF {"}}, pkg: "kernel/flow", test: "TestObserving"},
+		{name: "an observer is asked of a record that was lost", edits: []edit{without(observes, "record.Status.Cause == effect.StatusMissing")}, pkg: "kernel/flow", test: "TestObserving"},
+		{name: "an answer counts for another attempt than was asked for", edits: []edit{{file: observes, old: "return o.EffectUID == record.UID && o.Attempt == record.Status.Attempt", new: "return IF || o.EffectUID == record.UID && o.Attempt == record.Status.Attempt"}}, pkg: "kernel/flow", test: "TestObserving"},
+		{name: "an action asks eagerly that has asked before", edits: []edit{{file: observes, old: "if o.Moment != Eager {", new: "if o.Moment != Eager && !IF {"}}, pkg: "kernel/flow", test: "TestObservingEagerly"},
+		{name: "an executor that was lost is asked about eagerly", edits: []edit{{file: observes, old: "record.Status.Cause != effect.ReportedUnknown {", new: "record.Status.Cause != effect.ReportedUnknown && !IF {"}}, pkg: "kernel/flow", test: "TestObservingEagerly"},
+		{name: "an answer is taken from somebody who did not ask", edits: []edit{without(observes, "a.Observation.ID != id")}, pkg: "kernel/flow", test: "TestAnswered"},
+		{name: "an observation is answered twice", edits: []edit{without(observes, "a.Observation.Answer != \"\"")}, pkg: "kernel/flow", test: "TestAnswered"},
+		{name: "what a program saw counts among people", edits: []edit{{file: agrees, old: "	case required > 1:\n		return \"PeopleRequired\"", new: "	case required > 1 && !IF:\n		return \"PeopleRequired\""}}, pkg: "kernel/flow", test: "TestAgreement"},
 		{name: "what somebody has to find out about is deleted", edits: []edit{{file: retains, old: "case r.EffectAmbiguous && r.HolderUID == r.UID:", new: "case r.EffectAmbiguous && r.HolderUID == r.UID && !IF:"}}, pkg: "kernel/flow", test: "TestRetain"},
 
 		// The apiserver's own guards.

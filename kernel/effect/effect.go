@@ -5,7 +5,7 @@
 //	(create) Executing ---- Committed                                                      |
 //	          |  \--------- Failed <---- released: the attempt provably never began --------+
 //	          |                ^
-//	          +-- Ambiguous ---+---- resolved by a person: Committed or Failed
+//	          +-- Ambiguous ---+---- resolved by a person, or a program that looked: Committed or Failed
 //
 // Reserved stands before Executing where the operator itself executes. Committed is final. Failed is the only state another
 // attempt may start from, and only a stated "not executed", or an attempt that provably never began, leads there. Nothing
@@ -62,7 +62,7 @@ type Holder struct{ Name, UID, Agent, User string }
 // Late is a report that came after its lease had been declared lapsed.
 type Late struct{ Name, Result string }
 
-// Resolution is the person's statement that settled an ambiguous attempt: the last that was needed for it.
+// Resolution is the statement that settled an ambiguous attempt: the last that was needed for it.
 type Resolution struct {
 	Name, UID, Resolver string
 	// State it says the effect has: Committed, or Failed for not executed.
@@ -71,6 +71,8 @@ type Resolution struct {
 	QuotedSeq        int64
 	QuotedHash       string
 	Reason, Evidence string
+	// Observer is what looked, where no person is the source; "": a person said it.
+	Observer string
 	// Agreed are the statements of all people that were needed, in the order in which they were made, where one was not enough.
 	// The last of them is this one.
 	Agreed []Agreement
@@ -84,8 +86,11 @@ type Agreement struct {
 	Reason, Evidence    string
 }
 
-// By are the names of all people whose statements settled the attempt.
+// By are the names of all people whose statements settled the attempt, or of the program whose look did.
 func (r Resolution) By() []string {
+	if r.Observer != "" {
+		return []string{"program " + r.Observer}
+	}
 	if len(r.Agreed) == 0 {
 		return []string{r.Resolver}
 	}
@@ -252,7 +257,7 @@ func (s Status) Settle(e Settlement) (Status, error) {
 	return s.line(result, e.Approvals), nil
 }
 
-// Resolve is a person saying what really happened.
+// Resolve is a person, or a program that looked, saying what really happened.
 func (s Status) Resolve(r Resolution, now time.Time) (Status, error) {
 	result, ok := map[State]string{Committed: ResolvedCommitted, Failed: ResolvedNotExecuted}[r.State]
 	switch {

@@ -59,6 +59,12 @@ func resolve(s Snapshot, record effect.Record) Step {
 		if reason == "" && r.State != effect.Committed && r.State != effect.Failed {
 			reason, message = "Mismatch", fmt.Sprintf("A resolution does not say %q.", r.State)
 		}
+		if reason == "" {
+			reason, message = peopleRequired(record, r, required)
+			if reason != "" && record.Status.Cause != effect.StatusMissing && held(s, decision.CachesStale) {
+				return Wait{Why: string(decision.CachesStale)} // one may be enough by now
+			}
+		}
 		if reason != "" {
 			return refuse(s, r, reason, message)
 		}
@@ -93,7 +99,7 @@ func resolve(s Snapshot, record effect.Record) Step {
 	last := agreed[len(agreed)-1]
 	resolution := effect.Resolution{
 		Name: last.Name, UID: last.UID, Resolver: last.Resolver, State: last.State,
-		QuotedSeq: last.quotedSeq, QuotedHash: last.QuotedHash, Reason: last.Reason, Evidence: last.Evidence,
+		QuotedSeq: last.quotedSeq, QuotedHash: last.QuotedHash, Reason: last.Reason, Evidence: last.Evidence, Observer: last.Observer,
 	}
 	if len(agreed) > 1 {
 		for _, one := range agreed {
@@ -110,6 +116,20 @@ func resolve(s Snapshot, record effect.Record) Step {
 	// A compare-and-set: of two people, or two operators, one settles it. The receipt follows, made from the record, and then the
 	// verdicts; a renewal waits for the receipt.
 	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyResolve}
+}
+
+// peopleRequired says why what a program saw settles nothing: people were asked, more than one, and a look is nobody's word; or the
+// record was lost, and what the program looked for, by attempt and token, is a guess.
+func peopleRequired(record effect.Record, r Resolution, required int) (reason, message string) {
+	switch {
+	case r.Observer == "":
+		return "", ""
+	case record.Status.Cause == effect.StatusMissing:
+		return "PeopleRequired", fmt.Sprintf("The program %s looked, but the record of this effect was lost, so attempt %d and its token are a guess. A person has to say what happened.", r.Observer, record.Status.Attempt)
+	case required > 1:
+		return "PeopleRequired", fmt.Sprintf("The program %s looked, but %d different people have to say the same of this effect, and it is none of them.", r.Observer, required)
+	}
+	return "", ""
 }
 
 // quoted is what was read of the receipt of that name, nil if nobody looked.
@@ -259,7 +279,7 @@ func inShort(by *effect.Resolution) string {
 		return names
 	}
 	if len(by.Agreed) == 0 {
-		return by.Resolver
+		return by.By()[0]
 	}
 	return fmt.Sprintf("%s and %d more", by.Resolver, len(by.Agreed)-1)
 }

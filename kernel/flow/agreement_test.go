@@ -68,6 +68,12 @@ func (b *snapshotBuilder) knowing() *snapshotBuilder {
 	return b
 }
 
+// looked makes a resolution one of a program.
+func looked(r flow.Resolution) flow.Resolution {
+	r.Observer = "ledger-watcher"
+	return r
+}
+
 func TestAgreement(t *testing.T) {
 	yes, no := effect.Committed, effect.Failed
 	const waits, settled, freed = "wait for resolution", "resolve: Committed 1 LeaseLapsed", "resolve: Failed 1 LeaseLapsed"
@@ -96,6 +102,12 @@ func TestAgreement(t *testing.T) {
 		"whoever takes it back by a name":    {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says("dave", "r2", yes, 2), says("c.jones", "r3", no, 3)}, oneCarol, "judge r1: Superseded", ""},
 		"the agent does not count":           {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says(alice, "r2", yes, 2)}, nil, "judge r2: SelfResolution", ""},
 		"nor by another name":                {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says("alice", "r2", yes, 2)}, aliasOf(alice, "alice"), "judge r2: SelfResolution", ""},
+		"a program is not people":            {2, united(askingTwo), []flow.Resolution{looked(says("carol", "r1", yes, 1)), says("dave", "r2", yes, 2)}, nil, "judge r1: PeopleRequired", ""},
+		"a program where two were pinned":    {2, united(allowing), []flow.Resolution{looked(says("carol", "r1", yes, 1))}, nil, "judge r1: PeopleRequired", ""},
+		"a program where two are asked now":  {1, united(askingTwo), []flow.Resolution{looked(says("carol", "r1", yes, 1))}, nil, "judge r1: PeopleRequired", ""},
+		"a program, by a stale policy":       {1, united(askingTwo), []flow.Resolution{looked(says("carol", "r1", yes, 1))}, hold(decision.CachesStale, noon), "wait for caches_stale", ""},
+		"a program where one is enough":      {1, united(allowing), []flow.Resolution{looked(says("carol", "r1", yes, 1)), says("dave", "r2", no, 2)}, nil, settled, ""},
+		"a person before a program":          {1, united(allowing), []flow.Resolution{looked(says("carol", "r1", yes, 2)), says("dave", "r2", no, 1)}, nil, freed, ""},
 		"what does not count is told first":  {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), without(says("dave", "r2", no, 2))}, nil, "judge r2: EvidenceMissing", ""},
 		"what a cache knows is listed first": {2, united(askingTwo), []flow.Resolution{says("carol", "r1", yes, 1), says("dave", "r2", yes, 2)}, func(s *flow.Snapshot) { s.ResolutionsListed = false }, "read resolutions", ""},
 		"of one nothing is listed":           {1, united(askingOne), []flow.Resolution{says("carol", "r1", yes, 1), says("carol", "r1.2", no, 2)}, func(s *flow.Snapshot) { s.ResolutionsListed = false }, settled, ""},

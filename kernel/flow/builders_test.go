@@ -400,6 +400,10 @@ func told(step flow.Step) string {
 		return "lapse " + flow.LockName(s.ActionUID, s.ClaimID, s.Proposer)
 	case flow.Append:
 		return strings.TrimSpace(fmt.Sprintf("append %s: %s %s", s.Document.Identity(), s.Document.Result, s.Document.Reason))
+	case flow.Observe:
+		return fmt.Sprintf("observe %s %d", s.Status.Observation.Moment, s.Attempt)
+	case flow.Resolve:
+		return fmt.Sprintf("resolve %d: %s by %s quoting %d", s.Attempt, s.State, s.Observer, s.Quoted.Seq)
 	case flow.Judge:
 		return fmt.Sprintf("judge %s: %s", s.Name, s.Reason)
 	}

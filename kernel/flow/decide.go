@@ -35,6 +35,7 @@ type pass struct {
 	authority  *authority.Result // nil: nothing is required
 	mode       Mode
 	executor   *Executor // of the operator; nil: the agent executes
+	observer   *Executor // that may be able to look; nil: none
 	required   int       // people; 0: nobody is asked
 	question   approval.Question
 	tally      approval.Tally

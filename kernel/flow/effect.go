@@ -224,7 +224,9 @@ func judge(s Snapshot, record effect.Record, r Resolution) (reason, message stri
 		return "Mismatch", fmt.Sprintf("It names effect uid %s, attempt %d, type %q; the record is uid %s, attempt %d, type %q. Read the effect again: kubectl ctrlrun inspect --key %q", r.EffectUID, r.Attempt, r.ActionType, record.UID, status.Attempt, status.ActionType, record.Key)
 	case !r.Created.After(s.World.AdmissionSince):
 		return "MadeWithoutAdmission", notVouched("It", s.World.AdmissionSince) + " Make it again."
-	case status.Holder != nil && (s.World.People.Same(r.Resolver, status.Holder.Agent) || (status.Holder.User != "" && s.World.People.Same(r.Resolver, status.Holder.User))), r.Resolver == "":
+	case r.Resolver == "":
+		return "SelfResolution", "Nobody knows who said it. Somebody else has to."
+	case r.Observer == "" && status.Holder != nil && (s.World.People.Same(r.Resolver, status.Holder.Agent) || (status.Holder.User != "" && s.World.People.Same(r.Resolver, status.Holder.User))):
 		return "SelfResolution", fmt.Sprintf("%s asked for this action and cannot say what became of it. Somebody else has to.", r.Resolver)
 	case r.State == effect.Failed && r.Evidence == "":
 		return "EvidenceMissing", "NotExecuted frees the key for another attempt. Say in spec.evidence how you know."
@@ -356,7 +358,7 @@ func tellHolder(s Snapshot, record effect.Record) Step {
 	}
 	status := a.Status
 	by := record.Status.Resolution
-	status.Resolved = &Resolved{Name: by.Name, Resolver: inShort(by), State: record.Status.State}
+	status.Resolved = &Resolved{Name: by.Name, Resolver: inShort(by), Observer: by.Observer, State: record.Status.State}
 	what := "it was not executed"
 	if record.Status.State == effect.Committed {
 		what = "it happened"
@@ -389,8 +391,8 @@ func resolutionDocument(s Snapshot, record effect.Record) receipt.Document {
 	if record.Status.State == effect.Committed {
 		d.Result = decision.Committed
 	}
-	d.Message = fmt.Sprintf("%s resolved attempt %d of effect %q: %s.", listed(r.By()), record.Status.Attempt, record.Key, d.Result)
-	d.Resolver, d.ResolutionName, d.ResolutionUID = r.Resolver, r.Name, r.UID
+	d.Message = fmt.Sprintf("%s resolved attempt %d of effect %q: %s.", capital(listed(r.By())), record.Status.Attempt, record.Key, d.Result)
+	d.Resolver, d.ResolutionName, d.ResolutionUID, d.Observer = r.Resolver, r.Name, r.UID, r.Observer
 	d.Evidence, d.Statement = r.Evidence, r.Reason
 	d.Resolves = receipt.Link{Seq: r.QuotedSeq, Hash: r.QuotedHash}
 	for _, a := range r.Agreed {
@@ -399,6 +401,14 @@ func resolutionDocument(s Snapshot, record effect.Record) receipt.Document {
 		})
 	}
 	return d
+}
+
+// capital begins a sentence with what may be the name of a person, which is written as it is, or a program.
+func capital(by string) string {
+	if rest, is := strings.CutPrefix(by, "program "); is {
+		return "Program " + rest
+	}
+	return by
 }
 
 func aboutEffect(s Snapshot, record effect.Record, id receipt.Identity) receipt.Document {

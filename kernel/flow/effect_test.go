@@ -12,6 +12,11 @@ import (
 )
 
 // ambiguousReceipt is the receipt that says attempt 1 of the refund is ambiguous.
+// observed makes a resolution one of a program that looked, speaking as somebody.
+func observed(by, as string) func(*flow.Resolution) {
+	return func(r *flow.Resolution) { r.Observer, r.Resolver = by, as }
+}
+
 func ambiguousReceipt(change func(*receipt.Document)) receipt.Entry {
 	d := receipt.Document{
 		Kind: receipt.KindAction, SubjectUID: "a0-uid", ActionName: "a0", ActionUID: "a0-uid", ActionType: "stripe.refund", Principal: &receipt.Principal{Agent: alice},
@@ -71,6 +76,11 @@ func TestResolutions(t *testing.T) {
 		"by the agent":                             {ambiguous, func(r *flow.Resolution) { r.Resolver = alice }, &quoted, nil, "judge r: SelfResolution"},
 		"by the user":                              {ambiguous, func(r *flow.Resolution) { r.Resolver = "frank" }, &quoted, nil, "judge r: SelfResolution"},
 		"by nobody":                                {ambiguous, func(r *flow.Resolution) { r.Resolver = "" }, &quoted, nil, "judge r: SelfResolution"},
+		"a program that looked":                    {ambiguous, observed("ledger-watcher", "carol"), &quoted, nil, "resolve: Committed 1 LeaseLapsed"},
+		"a program of the agent's own":             {ambiguous, observed("ledger-watcher", alice), &quoted, nil, "resolve: Committed 1 LeaseLapsed"},
+		"a program that names nobody":              {ambiguous, observed("ledger-watcher", ""), &quoted, nil, "judge r: SelfResolution"},
+		"a program, not executed, without":         {ambiguous, func(r *flow.Resolution) { r.Observer, r.State, r.Evidence = "x", effect.Failed, "" }, &quoted, nil, "judge r: EvidenceMissing"},
+		"a program, of a lost record":              {lostRecord(), observed("ledger-watcher", "carol"), entryOf(ofLostRecord), func(b *snapshotBuilder) { b.Chain(ofLoss, &receipt.Document{}); b.s.Effect.Status.Loss.Seq = 4 }, "judge r: PeopleRequired"},
 		"judged already":                           {ambiguous, func(r *flow.Resolution) { r.Judged = true }, &quoted, nil, "wait for resolution"},
 		"quoting a committed receipt":              {ambiguous, nil, entryOf(func(d *receipt.Document) { d.Result, d.Reason = decision.Committed, "" }), nil, "judge r: Mismatch"},
 		"quoting another key":                      {ambiguous, nil, entryOf(func(d *receipt.Document) { d.EffectKey = "refund:txn_2" }), nil, "judge r: Mismatch"},
@@ -111,7 +121,7 @@ func TestResolutions(t *testing.T) {
 			}
 			if write, ok := step.(flow.WriteEffect); ok {
 				by := write.Status.Resolution
-				if write.Create || by.Name != "r" || by.UID != "r-uid" || by.Resolver != erin || by.QuotedSeq != 5 || by.QuotedHash != q.Hash || by.Reason != "asked the provider" || write.Status.Attempt != 1 || write.Status.Holder == nil {
+				if write.Create || by.Name != "r" || by.UID != "r-uid" || by.Resolver != r.Resolver || by.Observer != r.Observer || by.QuotedSeq != 5 || by.QuotedHash != q.Hash || by.Reason != "asked the provider" || write.Status.Attempt != 1 || write.Status.Holder == nil {
 					t.Errorf("the write is %+v", by)
 				}
 			}

@@ -11,7 +11,8 @@ import (
 	"ctrlrun.dev/operator/kernel/effect"
 )
 
-// Executor is what executes actions of some types for the operator, instead of the agents that propose them.
+// Executor is what executes actions of some types for the operator, instead of the agents that propose them, or only looks what became
+// of what they executed.
 type Executor struct {
 	Name string
 	// Hash of how it executes: what people approve with an action.
@@ -20,6 +21,10 @@ type Executor struct {
 	Types []string
 	// Invalid says what is wrong with it; "": nothing.
 	Invalid string
+	// OnlyObserves: it executes nothing, agents do.
+	OnlyObserves bool
+	// Observes is how it looks what became of an attempt; nil: it does not.
+	Observes *Observer
 }
 
 // ExecutorRef names an executor, and how it executes.
@@ -54,8 +59,10 @@ func (x Executors) of(actionType string) []Executor {
 	return named
 }
 
-// name reports whether any of them, valid or not, names the type: then no agent executes it.
-func (x Executors) name(actionType string) bool { return len(x.of(actionType)) > 0 }
+// name reports whether any of them, valid or not, is to execute the type: then no agent does.
+func (x Executors) name(actionType string) bool {
+	return slices.ContainsFunc(x.of(actionType), func(e Executor) bool { return !e.OnlyObserves })
+}
 
 // Conflicts are the names of the others that name a type too which the named one does.
 func (x Executors) Conflicts(name string) []string {
@@ -97,15 +104,18 @@ func (p *pass) executable() Step {
 			names = append(names, e.Name)
 		}
 		slices.Sort(names)
-		return p.end(Denied, decision.ExecutorConflict, fmt.Sprintf("The Executors %s all execute %s, and nobody said which. Leave one.", listed(names), p.a.Type))
+		return p.end(Denied, decision.ExecutorConflict, fmt.Sprintf("The Executors %s all name %s, and nobody said which is meant. Leave one.", listed(names), p.a.Type))
 	case x.Invalid != "":
-		return p.end(Denied, decision.ExecutorInvalid, fmt.Sprintf("The Executor %s, which executes %s, is not valid: %s.", x.Name, p.a.Type, x.Invalid))
+		return p.end(Denied, decision.ExecutorInvalid, fmt.Sprintf("The Executor %s, which names %s, is not valid: %s.", x.Name, p.a.Type, x.Invalid))
+	case x.OnlyObserves:
+		p.observer = &x
+		return nil
 	case p.evaluation.EffectKey == nil:
 		return p.end(Denied, decision.ExecutorNeedsEffect, fmt.Sprintf("The Executor %s executes %s, and what it executes needs an effect key. Add an effect template to the policy.", x.Name, p.a.Type))
 	case p.a.NotAfter == nil:
 		return p.end(Denied, decision.ExecutorNeedsNotAfter, fmt.Sprintf("The Executor %s executes %s, and what it executes needs a time after which it is not wanted any more. Propose it again with spec.notAfter.", x.Name, p.a.Type))
 	}
-	p.executor = &x
+	p.executor, p.observer = &x, &x
 	return nil
 }
 

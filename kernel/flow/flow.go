@@ -35,6 +35,10 @@ func Next(s Snapshot) Step {
 		w.Status.Timeline = told(s, w)
 		return w
 	}
+	if o, ok := step.(Observe); ok {
+		o.Status.Timeline = told(s, o.WriteAction)
+		return o
+	}
 	return step
 }
 

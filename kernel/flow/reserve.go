@@ -89,7 +89,10 @@ func (p *pass) refusedBy(r *effect.Record) Step {
 	case r.Status.State == effect.Committed:
 		return p.refuseReservation(decision.Duplicate, fmt.Sprintf("The effect %q is committed already, by %s in attempt %d. It is not executed again.", r.Key, r.Status.HolderName(), r.Status.Attempt))
 	case r.Status.State == effect.Ambiguous:
-		return p.refuseReservation(decision.AmbiguousEffect, fmt.Sprintf("Nobody knows whether attempt %d of effect %q happened (%s), so it is not tried again. Find out, then: %s", r.Status.Attempt, r.Key, r.Status.Cause, howToResolve(r.Name, p.World.Namespace)))
+		if step := p.observed(r); step != nil {
+			return step
+		}
+		return p.refuseReservation(decision.AmbiguousEffect, fmt.Sprintf("Nobody knows whether attempt %d of effect %q happened (%s), so it is not tried again.%s Find out, then: %s", r.Status.Attempt, r.Key, r.Status.Cause, p.asked(r), howToResolve(r.Name, p.World.Namespace)))
 	case r.Status.State == effect.Failed && p.ceilingReached(r):
 		return p.refuseReservation(decision.AttemptCeiling, fmt.Sprintf("Attempt %d of effect %q is refused: the policy's maxAttempts is %d. Nothing was executed.", r.Status.Attempt+1, r.Key, p.evaluation.Entry.MaxAttempts))
 	}

@@ -231,6 +231,11 @@ func finish(s Snapshot, end ending) Step {
 		}
 		return Append{Head: s.Chain.Head, Document: document(s, end)}
 	}
+	if found.Result == decision.Ambiguous {
+		if step := eager(s, s.Chain.FoundLink); step != nil {
+			return step
+		}
+	}
 	status := a.Status
 	status.State = map[decision.Result]State{decision.Committed: Committed, decision.Failed: Failed, decision.Ambiguous: Ambiguous, decision.Observed: Observed}[found.Result]
 	if status.State == "" {

@@ -100,6 +100,8 @@ type Status struct {
 	WouldHave *WouldHave
 	// Outcome is how an observed action ended: Committed, Failed or Ambiguous. Its state is Observed.
 	Outcome State
+	// Observation is the one look that was made for this action; nil: none.
+	Observation *Observation
 	// Resolved is set once a resolution settled the effect of this ambiguous action.
 	Resolved *Resolved
 	// Timeline is what happened to it, for people. Next writes it; nothing is decided by it.
@@ -175,7 +177,9 @@ func (s Status) Reserves() bool { return s.Execution != nil && s.Effect != nil &
 // Resolved names the resolution that settled an ambiguous action's effect.
 type Resolved struct {
 	Name, Resolver string
-	State          effect.State
+	// Observer is what looked, where no person is the source; "": a person said it.
+	Observer string
+	State    effect.State
 }
 
 // Finished reports whether nothing is left to do: it is over, and its receipt is in the chain.
@@ -218,16 +222,18 @@ const (
 	ReportUnknown     OutcomeResult = "Unknown"
 )
 
-// Resolution is a person's statement about an ambiguous effect.
+// Resolution is a statement about an ambiguous effect.
 type Resolution struct {
-	Name, UID        string
-	EffectUID        string
-	Attempt          int64
-	ActionType       string
-	State            effect.State // Committed, or Failed for not executed
-	QuotedName       string
-	QuotedHash       string
-	Resolver         string
+	Name, UID  string
+	EffectUID  string
+	Attempt    int64
+	ActionType string
+	State      effect.State // Committed, or Failed for not executed
+	QuotedName string
+	QuotedHash string
+	Resolver   string
+	// Observer is what looked, where a program and not a person is the source; "": a person said it.
+	Observer         string
 	Reason, Evidence string
 	Created          time.Time
 	Judged           bool // has its verdict already
@@ -414,6 +420,8 @@ type Snapshot struct {
 	// Resolutions of the subject effect: those a cache holds, or, if ResolutionsListed, all there are.
 	Resolutions       []Resolution
 	ResolutionsListed bool
+	// Stated: the Resolution of this action's observation is there.
+	Stated bool
 	// Quoted are the receipts that were looked at because a resolution quotes them.
 	Quoted []QuotedRead
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Step is the one thing to do next. It is one of Read, Wait, Done, WriteAction, WriteEffect, Begin,
-// DeclareLapse, Append, Judge.
+// DeclareLapse, Append, Judge, Observe, Resolve.
 type Step interface{ step() }
 
 // Object names what a Read asks for.
@@ -65,7 +65,7 @@ type Done struct{}
 type WriteAction struct {
 	Name, UID string
 	Status    Status
-	// Why is the name of the write in the protocol: hold, pin, wait, claimable, admit, end, finish, resolved.
+	// Why is the name of the write in the protocol: hold, pin, wait, claimable, admit, end, finish, resolved, observe, observed.
 	Why string
 	// tally is what people had said when it was decided to write.
 	tally approval.Tally
@@ -143,4 +143,6 @@ const (
 	WhyLost      = "lost"
 	WhyLate      = "late"
 	WhyResolve   = "resolve"
+	WhyObserve   = "observe"
+	WhyObserved  = "observed"
 )

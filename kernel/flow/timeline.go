@@ -29,6 +29,7 @@ func told(s Snapshot, w WriteAction) []timeline.Event {
 	t.preconditions()
 	t.claimable()
 	t.admitted()
+	t.observed()
 	t.ended()
 	t.resolved()
 	return timeline.Append(before.Timeline, t.events...)
@@ -238,12 +239,28 @@ func (t *telling) ended() {
 	t.add(end, data)
 }
 
+// observed tells that somebody is asked what became of an effect, and what they said.
+func (t *telling) observed() {
+	was, now := t.before.Observation, t.after.Observation
+	if now == nil {
+		return
+	}
+	data := map[string]string{"executor": now.Executor.Name, "attempt": strconv.FormatInt(now.Attempt, 10), "moment": strings.ToLower(string(now.Moment))}
+	switch {
+	case was == nil:
+		t.add(timeline.ReconciliationStarted, data)
+	case was.Answer == "" && now.Answer != "":
+		data["answer"] = snake(string(now.Answer))
+		t.add(timeline.ReconciliationResolved, data)
+	}
+}
+
 func (t *telling) resolved() {
 	r := t.after.Resolved
 	if r == nil || t.before.Resolved != nil {
 		return
 	}
-	t.add(timeline.EffectResolved, map[string]string{"resolved_by": "human", "resolver": r.Resolver, "resolution": r.Name, "result": strings.ToLower(string(r.State))})
+	t.add(timeline.EffectResolved, map[string]string{"resolved_by": timeline.ResolvedBy(r.Observer), "resolver": r.Resolver, "resolution": r.Name, "result": strings.ToLower(string(r.State))})
 }
 
 func answered(a approval.Answer) map[string]string {

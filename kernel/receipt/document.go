@@ -13,7 +13,7 @@ import (
 const (
 	// KindAction: an action finished, admitted or not.
 	KindAction = "action"
-	// KindResolution: a person said what really happened to an ambiguous effect.
+	// KindResolution: a person, or a program that looked, said what really happened to an ambiguous effect.
 	KindResolution = "resolution"
 	// KindStatusMissing: the ledger record of an effect was lost, so that the effect counts as ambiguous.
 	KindStatusMissing = "status-missing"
@@ -121,6 +121,7 @@ type Document struct {
 	ResolutionUID  string
 	Evidence       string // or null
 	Resolves       Link   // the receipt that said ambiguous
+	Observer       string // what looked, where no person is the source; "": a person said it
 	// Resolvers are all people who had to say the same, in the order in which they said it, where one was not enough; else there
 	// are none. The last of them is Resolver. At most MaxResolvers.
 	Resolvers []Resolver
@@ -306,6 +307,7 @@ func (d Document) Map() map[string]any {
 			resolvers[i] = r.document()
 		}
 		m["resolvers"] = resolvers
+		m["observer"] = orNull(d.Observer)
 	case KindStatusMissing:
 		d.putEffect(m)
 		m["result"] = orNull(string(d.Result))

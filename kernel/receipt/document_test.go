@@ -69,6 +69,7 @@ func resolutionDocument() Document {
 		EffectKey: a.EffectKey, EffectName: a.EffectName, EffectUID: a.EffectUID, Attempt: a.Attempt, Token: a.Token,
 		Result: decision.Failed, Statement: "looked at the ledger of the bank", Evidence: "https://bank.example/1",
 		Resolver: "carol", ResolutionName: "x.2.carol", ResolutionUID: "resolution-uid", Resolves: Link{7, someHash},
+		Observer: "ledger-watcher",
 		Resolvers: []Resolver{
 			{Resolver: "dave", Name: "x.2.dave", UID: "dave-uid", Statement: "asked the bank", Resolves: Link{6, someHash}},
 			{Resolver: "carol", Name: "x.2.carol", UID: "resolution-uid", Statement: "looked at the ledger of the bank", Evidence: "https://bank.example/1", Resolves: Link{7, someHash}},
@@ -157,7 +158,7 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 		KindAction: common + effect + "action_hash admitted_time approvals approvals_required arguments authority claim_id decision decision_reason " +
 			"environment error execution executor executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request preconditions proposed_time reason refused refused_count " +
 			"reporter resource result rules_hash would_have",
-		KindResolution:     common + effect + "evidence reason resolution_name resolution_uid resolver resolvers resolves result",
+		KindResolution:     common + effect + "evidence observer reason resolution_name resolution_uid resolver resolvers resolves result",
 		KindStatusMissing:  common + effect + "message reason result",
 		KindEvent:          common + "data event",
 		KindLedgerAccepted: common + "acceptance_name acceptance_uid accepted acceptor reason",

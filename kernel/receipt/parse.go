@@ -79,6 +79,9 @@ func (r *reader) document(kind string) Document {
 		if r.has("resolvers") {
 			d.Resolvers = r.resolvers()
 		}
+		if r.has("observer") {
+			d.Observer = r.orNull("observer")
+		}
 	case KindStatusMissing:
 		r.effect(&d, r.orNull, r.text)
 		d.Result = decision.Result(r.oneOf("result", string(decision.Ambiguous)))

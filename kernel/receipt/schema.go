@@ -54,7 +54,7 @@ func documentSchema() object {
 		rules      []any
 	}{
 		{KindAction, "An action finished, admitted or not.", actionKeys(), actionRules()},
-		{KindResolution, "A person said what really happened to an ambiguous effect.", resolutionKeys(), nil},
+		{KindResolution, "A person, or a program that looked, said what really happened to an ambiguous effect.", resolutionKeys(), nil},
 		{KindStatusMissing, "The record of an effect was lost, so that the effect counts as ambiguous.", statusMissingKeys(), nil},
 		{KindLedgerAccepted, "A person accepted a head that the operator could not vouch for; a new epoch begins.", ledgerAcceptedKeys(), nil},
 		{KindEvent, "Something happened without an action that decisions rest on.", eventKeys(), nil},
@@ -210,6 +210,7 @@ func resolutionKeys() []key {
 		{name: "resolves", value: ref("link"), text: "The receipt that said ambiguous."},
 		{name: "resolvers", value: object{{"type", "array"}, {"maxItems", int64(MaxResolvers)}, {"items", ref("resolver")}},
 			text: "Later. All people who had to say the same, in the order in which they did, the last of them resolver; none: one was enough.", later: true},
+		{name: "observer", value: nullable(text()), text: "Later. What looked, where a program and not a person is the source; null: a person said it.", later: true},
 	}...)
 }
 

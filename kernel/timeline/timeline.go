@@ -49,6 +49,10 @@ const (
 	EffectReservationRefused Type = "EFFECT_RESERVATION_REFUSED"
 	// ExecutionStarted: one process was admitted and may act from now on; data: claim_id, attempt.
 	ExecutionStarted Type = "EXECUTION_STARTED"
+	// ReconciliationStarted: an Executor is asked what became of an attempt that nobody knows of; data: executor, attempt, moment.
+	ReconciliationStarted Type = "RECONCILIATION_STARTED"
+	// ReconciliationResolved: what it said; data: executor, attempt, moment, answer.
+	ReconciliationResolved Type = "RECONCILIATION_RESOLVED"
 	// ExecutionCommitted: it happened, as its executor stated.
 	ExecutionCommitted Type = "EXECUTION_COMMITTED"
 	// ExecutionFailed: nothing happened, as stated, or because it never began.
@@ -61,7 +65,7 @@ const (
 	ActionBlocked Type = "ACTION_BLOCKED"
 	// ActionExpired: it ran out of time before it was admitted; data: reason.
 	ActionExpired Type = "ACTION_EXPIRED"
-	// EffectResolved: a person said what really happened; data: resolved_by, resolver, resolution, result.
+	// EffectResolved: a person, or a program that looked, said what really happened; data: resolved_by, resolver, resolution, result.
 	EffectResolved Type = "EFFECT_RESOLVED"
 )
 
@@ -101,6 +105,7 @@ func Types() []Type {
 	return []Type{
 		ActionProposed, ActionHeld, AuthorityResolved, AuthorityDenied, PolicyEvaluated, ApprovalRequested, ApprovalGranted, ApprovalDenied, ApprovalExpired,
 		ApprovalInvalidated, ActionClaimable, ApprovalConsumed, EffectReserved, EffectReservationRefused, ExecutionStarted,
+		ReconciliationStarted, ReconciliationResolved,
 		ExecutionCommitted, ExecutionFailed, ExecutionAmbiguous, ActionDenied, ActionBlocked, ActionExpired, EffectResolved,
 		PolicyInForce, PolicyRemoved, SettingsInForce, SettingsRemoved, GrantInForce, GrantRemoved,
 		DelegationCreated, DelegationRejected, DelegationRevoked, AdmissionGap, ClockSkewDetected,
@@ -199,4 +204,12 @@ func Since(before, after []Event) []Event {
 		}
 	}
 	return nil
+}
+
+// ResolvedBy is who resolved an effect, in one word: the program of that name, which looked, or if it has none a person.
+func ResolvedBy(observer string) string {
+	if observer != "" {
+		return "reconcile"
+	}
+	return "human"
 }

@@ -152,6 +152,7 @@ var _ = Describe("The record of an Effect", func() {
 		Entry("from Executing to Ambiguous for fewer people", edit(executingA, fields{"resolutionsRequired": int64(2)}), ambiguousA, sameAttempt),
 		Entry("from Ambiguous to Failed by fewer people than were asked for", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": resolution}), asManyPeople),
 		Entry("from Ambiguous to Failed by one of two", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": edit(resolution, fields{"resolvers": []any{resolution}})}), asManyPeople),
+		Entry("from Ambiguous to Failed by people and a program", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": edit(byTwo, fields{"observer": "x"})}), "no agreement of people"),
 		Entry("from Ambiguous to Failed by one person twice", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": edit(resolution, fields{"resolvers": []any{resolution, edit(resolution, fields{"name": "q", "uid": "uid-q"})}})}), "nobody is counted twice"),
 		Entry("from Executing to Committed by another holder", executingA, edit(committedA, fields{"holder": holderB}), sameAttempt),
 		Entry("from Executing to Failed as another attempt", executingA, edit(failedA, fields{"attempt": int64(2)}), sameAttempt),

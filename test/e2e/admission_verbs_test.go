@@ -10,6 +10,17 @@ import (
 	"ctrlrun.dev/operator/test/testenv"
 )
 
+// observedKind is a Resolution that a program made.
+var observedKind = func() statementKind {
+	k := statementKinds[4]
+	spec := k.spec
+	k.spec = func() (fields, string) {
+		s, subject := spec()
+		return edit(s, fields{"observer": "ledger-watcher"}), subject
+	}
+	return k
+}()
+
 var _ = Describe("The right to answer", func() {
 	var s *stage
 	BeforeEach(func() { s = theStage() })
@@ -20,6 +31,7 @@ var _ = Describe("The right to answer", func() {
 	}{
 		{"approve", "approvals", statementKinds[1]},
 		{"resolve", "resolutions", statementKinds[4]},
+		{"observe", "resolutions", observedKind},
 	} {
 		Context("by the verb "+verb.name, func() {
 			// entitled makes somebody who may create such statements and has the verb on the names, if there are any.
@@ -85,6 +97,33 @@ var _ = Describe("The right to answer", func() {
 			})
 		})
 	}
+
+	DescribeTable("of people and that of programs are two", func(ctx SpecContext, kind statementKind, verb, other string) {
+		u := testenv.User{Name: unique(verb)}
+		Expect(env.Allow(ctx, s.namespace, u,
+			rbacv1.PolicyRule{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"resolutions"}, Verbs: []string{"create"}},
+			rbacv1.PolicyRule{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"actiontypes"}, Verbs: []string{other}},
+		)).To(Succeed())
+		Expect(env.Client(u).Create(ctx, kind.valid(s, u))).To(deniedBy(kind.policy, "you may not "+verb))
+	},
+		Entry("a person is no program", observedKind, "observe", "resolve"),
+		Entry("a program is no person", statementKinds[4], "resolve", "observe"),
+	)
+	DescribeTable("of the operator is about what its own programs saw", func(ctx SpecContext, kind statementKind, want OmegaMatcher) {
+		u := testenv.User{Name: unique("operator")}
+		Expect(env.Allow(ctx, "", u,
+			rbacv1.PolicyRule{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"resolutions"}, Verbs: []string{"create"}},
+			rbacv1.PolicyRule{APIGroups: []string{"ctrlrun.dev"}, Resources: []string{"ledgers"}, Verbs: []string{"operate"}},
+		)).To(Succeed())
+		Expect(env.Client(u).Create(ctx, kind.valid(s, u))).To(want)
+	},
+		Entry("which it may say", observedKind, Succeed()),
+		Entry("and not what a person does", statementKinds[4], deniedBy("ctrlrun-resolutions", "you may not resolve")),
+	)
+	It("of a program says which", func(ctx SpecContext) {
+		Expect(env.Client(s.resolver).Create(ctx, set(observedKind.valid(s, s.resolver), "", "spec", "observer"))).To(refusedBySchema("spec.observer"))
+		Expect(env.Client(s.resolver).Create(ctx, set(observedKind.valid(s, s.resolver), strings.Repeat("x", 254), "spec", "observer"))).To(refusedBySchema("spec.observer"))
+	})
 
 	It("of a ledger is held in the whole cluster, not in the namespace it is about", func(ctx SpecContext) {
 		k := statementKinds[5]

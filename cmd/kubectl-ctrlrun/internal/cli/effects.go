@@ -155,7 +155,7 @@ func effectRows(t fields, effect *v1alpha1.Effect, arguments string) {
 	switch {
 	case resolution == nil:
 	case len(resolution.Resolvers) == 0:
-		t.row("Resolved by", resolution.Resolver)
+		t.row("Resolved by", byObserver(resolution.Resolver, resolution.Observer))
 		t.row("Reason", resolution.Reason)
 		t.row("Evidence", resolution.Evidence)
 	default:

@@ -366,7 +366,7 @@ func (a *app) printSaid(ctx context.Context, s *session, effect *v1alpha1.Effect
 	t := a.table("RESOLVER", "SAYS", "COUNTS", "SINCE", "REASON", "EVIDENCE")
 	for i := range said {
 		spec := said[i].Spec
-		t.row(spec.Resolver, statedWord(spec.Result), countsText(&said[i]), ago(said[i].CreationTimestamp), oneLine(spec.Reason), orDash(oneLine(spec.Evidence)))
+		t.row(byObserver(spec.Resolver, spec.Observer), statedWord(spec.Result), countsText(&said[i]), ago(said[i].CreationTimestamp), oneLine(spec.Reason), orDash(oneLine(spec.Evidence)))
 	}
 	t.flush()
 	for i := range said {

@@ -228,7 +228,7 @@ func reducedEvents(d receipt.Document, resolutions []receipt.Document) []inspect
 	all = append(all, end)
 	for _, r := range resolutions {
 		all = append(all, timeline.Event{Time: r.FinishedTime, Type: timeline.EffectResolved, Data: map[string]string{
-			"resolved_by": "human", "resolver": r.Resolver, "resolution": r.ResolutionName, "result": string(r.Result),
+			"resolved_by": timeline.ResolvedBy(r.Observer), "resolver": byObserver(r.Resolver, r.Observer), "resolution": r.ResolutionName, "result": string(r.Result),
 		}})
 	}
 	events := []inspectedEvent{}

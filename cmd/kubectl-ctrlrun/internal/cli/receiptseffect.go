@@ -104,6 +104,7 @@ type storyEvent struct {
 	Error       string    `json:"error,omitempty"`
 	LateOutcome string    `json:"lateOutcome,omitempty"`
 	Resolver    string    `json:"resolver,omitempty"`
+	Observer    string    `json:"observer,omitempty"`  // the program that looked, where no person is the source
 	Statement   string    `json:"statement,omitempty"` // the resolver's reason
 	Evidence    string    `json:"evidence,omitempty"`
 	Resolves    int64     `json:"resolves,omitempty"` // the seq that said ambiguous
@@ -267,7 +268,7 @@ func (t *story) add(d receipt.Document, e receipt.Entry) {
 	attempt.Events = append(attempt.Events, storyEvent{
 		Seq: d.Seq, Hash: e.Hash, Time: d.FinishedTime, Kind: d.Kind, Result: string(d.Result), Execution: string(d.Execution), Reason: string(d.Reason), Message: d.Message,
 		Reporter: d.Reporter, Error: d.Error, LateOutcome: d.LateOutcomeName,
-		Resolver: d.Resolver, Statement: d.Statement, Evidence: d.Evidence, Resolves: d.Resolves.Seq, Resolvers: resolvers, Altered: altered,
+		Resolver: d.Resolver, Observer: d.Observer, Statement: d.Statement, Evidence: d.Evidence, Resolves: d.Resolves.Seq, Resolvers: resolvers, Altered: altered,
 	})
 }
 
@@ -496,7 +497,7 @@ func (e storyEvent) text() string {
 	}
 	resolvers := e.Resolvers
 	if len(resolvers) == 0 && e.Resolver != "" {
-		resolvers = []storyResolver{{Resolver: e.Resolver, Statement: e.Statement, Evidence: e.Evidence}}
+		resolvers = []storyResolver{{Resolver: byObserver(e.Resolver, e.Observer), Statement: e.Statement, Evidence: e.Evidence}}
 	}
 	for i, r := range resolvers {
 		text += map[bool]string{true: " by ", false: ", and by "}[i == 0] + r.Resolver + quoted(r.Statement)

@@ -277,6 +277,14 @@ func endedAmbiguous(r *v1alpha1.Receipt) bool {
 	return err == nil && document.Ended() == decision.Ambiguous
 }
 
+// byObserver is whoever said what became of an effect, for people: a person, or the program that looked and as whom it spoke.
+func byObserver(resolver, observer string) string {
+	if observer == "" {
+		return resolver
+	}
+	return "program " + oneLine(observer) + " as " + resolver
+}
+
 // statedWord is what a resolver states, for people.
 func statedWord(result v1alpha1.ResolutionResult) string {
 	if result == v1alpha1.ResolutionNotExecuted {
@@ -296,7 +304,7 @@ func (a *app) showEffect(ctx context.Context, s *session, effect *v1alpha1.Effec
 	t.row("Receipt", fmt.Sprintf("%s %s", quoted.Name, quoted.Spec.Hash))
 	if said, err := s.saidOf(ctx, effect); err == nil {
 		for i := range said {
-			t.row("Said", said[i].Spec.Resolver+": "+saidText(&said[i]))
+			t.row("Said", byObserver(said[i].Spec.Resolver, said[i].Spec.Observer)+": "+saidText(&said[i]))
 		}
 	}
 	t.row("You state", statedWord(r.result)+": "+r.reason)

@@ -381,7 +381,7 @@ func (r *resolving) settled(record *v1alpha1.Effect) (done string, err error) {
 		}
 		if line.Result == want[r.result] {
 			if status.Resolution != nil && status.Resolution.Name == line.Resolution {
-				by := status.Resolution.Resolver
+				by := byObserver(status.Resolution.Resolver, status.Resolution.Observer)
 				if n := len(status.Resolution.Resolvers); n > 1 {
 					by += fmt.Sprintf(" and %d more", n-1)
 				}
