@@ -160,7 +160,7 @@ type execution struct {
 	step   flow.Begin
 	action *v1alpha1.Action
 	record *v1alpha1.Effect
-	act    func(context.Context, *v1alpha1.Action) effect.Settlement
+	act    func(context.Context, *v1alpha1.Action, *flow.Going) effect.Settlement
 	// send is until when a write rests on what the pass has read.
 	send  time.Time
 	nonce string
@@ -189,7 +189,12 @@ func (x *execution) begin(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.step.Before.Sub(x.clock.Now()))
 	defer cancel()
 	before := records.Effect(x.record).Status
+	why := flow.WhyBegin
 	status, err := before.Begin(x.nonce, x.clock.Now())
+	if going := x.step.Going; going != nil {
+		why = flow.WhyContinue
+		status, err = before.Continue(going.Taken, x.nonce, x.clock.Now())
+	}
 	if err != nil {
 		return false, err
 	}
@@ -199,13 +204,13 @@ func (x *execution) begin(ctx context.Context) (bool, error) {
 	for tries := 0; ; tries++ {
 		if time.Now().Before(x.send) {
 			sent := next.DeepCopy()
-			x.crash("before " + flow.WhyBegin)
+			x.crash("before " + why)
 			bounded, stop := context.WithDeadline(ctx, x.send)
 			err = x.client.Update(bounded, sent)
 			stop()
-			x.crash("after " + flow.WhyBegin)
+			x.crash("after " + why)
 			if err == nil {
-				x.written(sent, before, status, flow.WhyBegin)
+				x.written(sent, before, status, why)
 				return true, nil
 			}
 			if tries == 0 && refusedForGood(err) {
@@ -218,7 +223,7 @@ func (x *execution) begin(ctx context.Context) (bool, error) {
 			if current.Status.State != v1alpha1.EffectExecuting {
 				return false, nil
 			}
-			x.written(current, before, status, flow.WhyBegin)
+			x.written(current, before, status, why)
 			return true, nil
 		case e == nil && current.ResourceVersion != x.record.ResourceVersion:
 			return false, nil // somebody else was first, so that no write of ours can land any more
@@ -261,12 +266,15 @@ func (x *execution) execute(ctx context.Context) (s effect.Settlement) {
 	}()
 	if why := x.overdue(ctx); why != "" {
 		finished = true
+		if x.step.Going != nil {
+			return unknown(why) // nothing is sent, and nobody knows what came of what was sent before
+		}
 		return effect.Settlement{State: effect.Failed, Error: why}
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.step.Lease.Sub(x.clock.Now()))
 	defer cancel()
 	x.crash("before execute")
-	s = x.act(ctx, x.action)
+	s = x.act(ctx, x.action, x.step.Going)
 	x.crash("after execute")
 	finished = true
 	return s
@@ -299,23 +307,27 @@ func (x *execution) settle(ctx context.Context, s effect.Settlement) error {
 	s.Now = x.clock.Now()
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 64, Cap: 5 * time.Second}
 	record := x.record
+	rounds := records.Effect(record).Status.Rounds()
 	var last error
 	for {
 		before := records.Effect(record).Status
 		if before.Nonce != x.nonce || before.State != effect.Executing {
 			break
 		}
-		after, err := before.Settle(s)
+		if before.Suspended() {
+			return nil // the answer to our own write was lost
+		}
+		after, why, err := x.end(before, s)
 		if err != nil {
 			return err
 		}
 		next := record.DeepCopy()
 		next.Status = records.EffectStatus(after)
-		x.crash("before " + flow.WhySettle)
+		x.crash("before " + why)
 		last = x.client.Update(ctx, next)
-		x.crash("after " + flow.WhySettle)
+		x.crash("after " + why)
 		if last == nil {
-			x.written(next, before, after, flow.WhySettle)
+			x.written(next, before, after, why)
 			return nil
 		}
 		if s.Output != "" && apierrors.IsInvalid(last) {
@@ -344,10 +356,25 @@ func (x *execution) settle(ctx context.Context, s effect.Settlement) error {
 		case <-time.After(backoff.Step()):
 		}
 	}
+	if s.Asked != nil && records.Effect(record).Status.Rounds() > rounds {
+		return nil // the answer was lost, not the write, and somebody has gone on since
+	}
 	if ours := record.Status; ours.Nonce == x.nonce && string(ours.State) == string(s.State) && ours.Cause == v1alpha1.EffectCause(s.Cause) {
 		return nil // the answer was lost, not the write
 	}
 	return x.late(ctx, record, s)
+}
+
+// end is the record after what an executor said: it waits for somebody to go on, if it was asked back and may be, or is settled.
+func (x *execution) end(before *effect.Status, s effect.Settlement) (after effect.Status, why string, err error) {
+	if s.Asked != nil {
+		if after, err = before.Suspend(*s.Asked, nil, x.clock.Now()); err == nil {
+			return after, flow.WhySuspend, nil
+		}
+		s.Error += ", and is not waited for: " + err.Error()
+	}
+	after, err = before.Settle(s)
+	return after, flow.WhySettle, err
 }
 
 // late leaves what this process knows of an attempt that was declared lost. It settles nothing.

@@ -34,7 +34,7 @@ func TestNothingIsExecutedTooLate(t *testing.T) {
 				passes: &passes{clock: stoppedClock(now), crash: func(string) {}},
 				step:   flow.Begin{Before: now.Add(c.before), Lease: now.Add(2 * time.Minute)},
 				action: &v1alpha1.Action{}, send: now.Add(time.Minute),
-				act: func(context.Context, *v1alpha1.Action) effect.Settlement {
+				act: func(context.Context, *v1alpha1.Action, *flow.Going) effect.Settlement {
 					acted = true
 					return effect.Settlement{State: effect.Committed}
 				},

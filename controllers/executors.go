@@ -27,9 +27,10 @@ type Executors interface {
 	// Check says what is wrong with an Executor, beyond what its schema says.
 	Check(o *v1alpha1.Executor) error
 	// Slot takes one of the executions an Executor may run at a time, for an action. run executes it, for as long as its context lasts
-	// at the most, and says how it ended: Committed, Failed for not executed, or Ambiguous. release, which is called once, gives the
+	// at the most, and says how it ended: Committed, Failed for not executed, or Ambiguous, perhaps asked back. going is with what it goes
+	// on, nil if it begins. release, which is called once, gives the
 	// slot back. If there is none now both are nil, and freed is called once there may be.
-	Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action) effect.Settlement, release func())
+	Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action, *flow.Going) effect.Settlement, release func())
 	// Look asks an Executor that observes what became of an attempt, for as long as the context lasts at the most. Why says, of an answer
 	// that is unknown, for what reason.
 	Look(ctx context.Context, o *v1alpha1.Executor, key string, attempt int64, token string) (answer flow.Answer, why string)
@@ -42,7 +43,7 @@ func (noExecutors) Check(*v1alpha1.Executor) error {
 	return fmt.Errorf("this operator executes nothing itself")
 }
 
-func (noExecutors) Slot(*v1alpha1.Executor, types.UID, func()) (func(context.Context, *v1alpha1.Action) effect.Settlement, func()) {
+func (noExecutors) Slot(*v1alpha1.Executor, types.UID, func()) (func(context.Context, *v1alpha1.Action, *flow.Going) effect.Settlement, func()) {
 	return nil, nil
 }
 

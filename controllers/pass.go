@@ -148,7 +148,7 @@ func (r *pass) fill(ctx context.Context) error {
 	if err := r.setClaims(ctx, claims, flow.Cached); err != nil {
 		return err
 	}
-	if name := r.lockName(); name != "" {
+	if name := r.s.LockName(); name != "" {
 		o := &v1alpha1.Outcome{}
 		if err := r.client.Get(ctx, r.named(name), o); err == nil {
 			r.s.Lock = flow.OutcomeRead{Presence: flow.Cached, Outcome: records.Outcome(o)}
@@ -208,19 +208,6 @@ func (r *pass) fillHolder(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// lockName is the name of the outcome that ends this action's attempt, "" while it has no claim.
-func (r *pass) lockName() string {
-	a := r.s.Action.Action
-	claimID := a.ClaimID
-	if a.Execution != nil {
-		claimID = a.Execution.ClaimID
-	}
-	if claimID == "" {
-		return ""
-	}
-	return flow.LockName(a.UID, claimID, a.Agent)
 }
 
 // run asks the kernel for the next step and does it, until there is nothing to do now.
@@ -410,7 +397,7 @@ func (r *pass) readHolder(ctx context.Context, name string) error {
 
 func (r *pass) readLock(ctx context.Context) error {
 	o := &v1alpha1.Outcome{}
-	err := r.reader.Get(ctx, r.named(r.lockName()), o)
+	err := r.reader.Get(ctx, r.named(r.s.LockName()), o)
 	switch {
 	case apierrors.IsNotFound(err):
 		r.s.Lock = flow.OutcomeRead{Presence: flow.Absent}
@@ -576,7 +563,7 @@ func sentBy(ctx context.Context, began, proved, now time.Time) (context.Context,
 
 // writeEffect creates a record, or replaces its status guarded by the version that was read.
 func (r *pass) writeEffect(ctx context.Context, step flow.WriteEffect) error {
-	if step.Why == flow.WhyReserve || step.Why == flow.WhyRenew {
+	if step.Why == flow.WhyReserve || step.Why == flow.WhyRenew || step.Why == flow.WhyContinue {
 		bounded, cancel, err := r.within(ctx)
 		if err != nil {
 			return err

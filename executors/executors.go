@@ -22,14 +22,29 @@ type Call struct {
 	Attempt   int64
 	// Token is the attempt's idempotency token.
 	Token string
+	// Going: it goes on after it was asked back; nil: it begins. What was begun before may have happened by half, so that what an executor
+	// concludes by itself proves nothing; only what the other side states does.
+	Going *Going
+}
+
+// Going is with what an execution goes on.
+type Going struct {
+	// Continuation that the other side gave, byte by byte.
+	Continuation string
+	// Input as canonical JSON, or nil.
+	Input []byte
 }
 
 // Result is what is known of an execution.
 type Result struct {
 	// State is Committed, Failed (for certain nothing was executed) or Ambiguous.
 	State effect.State
+	// Continuation, with State Ambiguous: the other side asks back, and Output is what. Where nobody goes on, nobody knows.
+	Continuation string
 	// Output is a JSON value of at most MaxOutput bytes, or nil.
 	Output []byte
+	// Stated: it is Failed because the other side stated so, not because this side concluded it.
+	Stated bool
 	// Error in a sentence. No argument and no secret is in it, for it is stored and shown.
 	Error string
 }
@@ -45,6 +60,11 @@ func NotExecuted(why string) Result { return Result{State: effect.Failed, Error:
 
 // Unknown says that neither is certain.
 func Unknown(why string) Result { return Result{State: effect.Ambiguous, Error: why} }
+
+// AskedBack says that the other side asks back.
+func AskedBack(continuation string, question []byte, why string) Result {
+	return Result{State: effect.Ambiguous, Continuation: continuation, Output: question, Error: why}
+}
 
 // Output is a text of others as an output that can be kept, in canonical form: strict JSON, every number an int64, not too long. For
 // any other text it is nil: what happened is on record without it.

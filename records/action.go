@@ -151,6 +151,7 @@ func status(s *v1alpha1.ActionStatus) flow.Status {
 			}
 		}
 	}
+	out.Suspension = suspension(s.Suspension)
 	if x := s.Observation; x != nil {
 		out.Observation = &flow.Observation{
 			Executor: flow.ExecutorRef{Name: x.Executor.Name, Hash: x.Executor.Hash}, EffectUID: string(x.EffectUID), Attempt: x.Attempt, Moment: flow.Moment(x.Moment),
@@ -230,6 +231,7 @@ func SetActionStatus(o *v1alpha1.Action, s flow.Status, now time.Time) {
 	if w := s.WouldHave; w != nil {
 		n.WouldHave = &v1alpha1.ActionWouldHave{Decision: decisions[w.Decision], Reason: string(w.Reason), BlockedReason: string(w.Blocked)}
 	}
+	n.Suspension = suspensionStatus(s.Suspension)
 	if x := s.Observation; x != nil {
 		n.Observation = &v1alpha1.ActionObservation{
 			Executor: v1alpha1.ExecutorReference{Name: x.Executor.Name, Hash: x.Executor.Hash}, EffectUID: types.UID(x.EffectUID), Attempt: x.Attempt, Moment: string(x.Moment),

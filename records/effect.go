@@ -40,6 +40,7 @@ func Effect(o *v1alpha1.Effect) *effect.Record {
 			r.Status.Resolution.Agreed = append(r.Status.Resolution.Agreed, effect.Agreement{Name: y.Name, UID: string(y.UID), Resolver: y.Resolver, QuotedSeq: y.QuotedSeq, QuotedHash: y.QuotedHash, Reason: y.Reason, Evidence: y.Evidence})
 		}
 	}
+	r.Status.Suspension = suspension(s.Suspension)
 	if s.Loss != nil {
 		r.Status.Loss = &effect.Loss{Ordinal: s.Loss.Ordinal, Seq: s.Loss.Seq}
 	}
@@ -75,12 +76,41 @@ func EffectStatus(s effect.Status) *v1alpha1.EffectStatus {
 			n.Resolution.Resolvers = append(n.Resolution.Resolvers, v1alpha1.EffectResolver{Name: y.Name, UID: types.UID(y.UID), Resolver: y.Resolver, QuotedSeq: y.QuotedSeq, QuotedHash: y.QuotedHash, Reason: y.Reason, Evidence: y.Evidence})
 		}
 	}
+	n.Suspension = suspensionStatus(s.Suspension)
 	if s.Loss != nil {
 		n.Loss = &v1alpha1.EffectLoss{Ordinal: s.Loss.Ordinal, Seq: s.Loss.Seq}
 	}
 	n.Output, n.Error = s.Output, Clip(s.Error, 1024)
 	for _, l := range s.History {
 		n.History = append(n.History, v1alpha1.EffectHistory{Attempt: l.Attempt, Action: l.Action, Result: l.Result, Approvals: l.Approvals, Resolution: l.Resolution, Resolutions: l.Agreed})
+	}
+	return n
+}
+
+func suspension(s *v1alpha1.Suspension) *effect.Suspension {
+	if s == nil {
+		return nil
+	}
+	out := &effect.Suspension{Round: s.Round, Continuation: s.Continuation, Question: s.Question, Time: s.Time.Time, Expiration: s.ExpirationTime.Time}
+	if s.OutcomeRef != nil {
+		out.Outcome = &effect.Ref{Name: s.OutcomeRef.Name, UID: string(s.OutcomeRef.UID)}
+	}
+	for _, t := range s.Continued {
+		out.Continued = append(out.Continued, effect.Taken{Claim: effect.Ref{Name: t.ClaimRef.Name, UID: string(t.ClaimRef.UID)}, ClaimID: t.ClaimID, InputHash: t.InputHash, Time: t.Time.Time})
+	}
+	return out
+}
+
+func suspensionStatus(s *effect.Suspension) *v1alpha1.Suspension {
+	if s == nil {
+		return nil
+	}
+	n := &v1alpha1.Suspension{Round: s.Round, Continuation: s.Continuation, Question: s.Question, Time: metav1.NewMicroTime(s.Time), ExpirationTime: metav1.NewMicroTime(s.Expiration)}
+	if s.Outcome != nil {
+		n.OutcomeRef = &v1alpha1.ObjectReference{Name: s.Outcome.Name, UID: types.UID(s.Outcome.UID)}
+	}
+	for _, t := range s.Continued {
+		n.Continued = append(n.Continued, v1alpha1.SuspensionContinued{ClaimRef: v1alpha1.ObjectReference{Name: t.Claim.Name, UID: types.UID(t.Claim.UID)}, ClaimID: t.ClaimID, InputHash: t.InputHash, Time: metav1.NewMicroTime(t.Time)})
 	}
 	return n
 }

@@ -31,10 +31,15 @@ func Approval(o *v1alpha1.Approval) approval.Answer {
 
 // Claim reads a Claim.
 func Claim(o *v1alpha1.Claim) flow.Claim {
-	return flow.Claim{
+	c := flow.Claim{
 		Name: o.Name, UID: string(o.UID), ActionUID: string(o.Spec.ActionRef.UID), ClaimID: o.Spec.ClaimID,
 		ClaimableTime: o.Spec.ClaimableTime.Time, Claimant: o.Spec.Claimant, Created: o.CreationTimestamp.Time,
 	}
+	if x := o.Spec.Continuation; x != nil {
+		c.Continuation = &flow.Continuation{Round: x.Round, Value: x.Continuation, ActionHash: x.ActionHash}
+		c.Continuation.SetInput([]byte(RawJSON(x.Input)))
+	}
+	return c
 }
 
 // Outcome reads an Outcome.
@@ -42,7 +47,7 @@ func Outcome(o *v1alpha1.Outcome) *flow.Outcome {
 	return &flow.Outcome{
 		Name: o.Name, UID: string(o.UID), ActionUID: string(o.Spec.ActionRef.UID), ClaimID: o.Spec.ClaimID,
 		Result: flow.OutcomeResult(o.Spec.Result), LeaseLapsed: o.Spec.Reason == v1alpha1.OutcomeReasonLeaseLapsed,
-		Reporter: o.Spec.Reporter, Error: o.Spec.Error, Output: RawJSON(o.Spec.Output), Created: o.CreationTimestamp.Time,
+		Reporter: o.Spec.Reporter, Error: o.Spec.Error, Output: RawJSON(o.Spec.Output), Continuation: o.Spec.Continuation, Created: o.CreationTimestamp.Time,
 	}
 }
 

@@ -190,6 +190,8 @@ func (s ActionState) Terminal() bool {
 // +kubebuilder:validation:XValidation:rule="self.state != 'Observed' || has(self.wouldHave)",message="only an Action that was admitted in observe mode is Observed"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.observation) || has(self.observation)",message="an observation is written once"
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.observation) || !has(self.observation) || !has(self.observation.answer)",message="an observation begins before it is answered"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.suspension) || has(self.suspension)",message="a suspension stays on record"
+// +kubebuilder:validation:XValidation:rule="!has(self.suspension) || self.state in ['Admitted','Committed','Failed','Ambiguous']",message="only an executor that was admitted asks back"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.receiptRef) || has(self.receiptRef)",message="receiptRef is written once"
 // +kubebuilder:validation:XValidation:rule="has(self.execution) == (self.state in ['Admitted','Committed','Failed','Ambiguous','Observed'])",message="execution is present exactly from Admitted on"
 // +kubebuilder:validation:XValidation:rule="!has(self.receiptRef) || self.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']",message="only a finished Action has a receipt"
@@ -291,6 +293,9 @@ type ActionStatus struct {
 	// +kubebuilder:validation:Enum=Committed;Failed;Ambiguous
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="outcome is written once"
 	Outcome ActionState `json:"outcome,omitempty"`
+	// suspension is how its executor asked back, as the Effect says: whoever goes on needs what is in it.
+	// +optional
+	Suspension *Suspension `json:"suspension,omitempty"`
 	// observation is the one look that was made for this Action at what became of an effect nobody knew of. Its start is written before
 	// anybody is asked, and its answer once.
 	// +optional

@@ -86,7 +86,9 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state in ['Ambiguous','Committed','Failed']",message="only an effect that is or was Ambiguous has a cause"
 // +kubebuilder:validation:XValidation:rule="!has(self.resolution) || self.state in ['Committed','Failed']",message="only a settled effect has a resolution"
 // +kubebuilder:validation:XValidation:rule="!(self.state in ['Reserved','Executing']) || !(has(self.output) || has(self.error))",message="an attempt that is not over has neither output nor error"
-// +kubebuilder:validation:XValidation:rule="self.state != oldSelf.state || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.nonce) == has(oldSelf.nonce) && (!has(self.nonce) || self.nonce == oldSelf.nonce) && has(self.leaseExpirationTime) == has(oldSelf.leaseExpirationTime) && (!has(self.leaseExpirationTime) || self.leaseExpirationTime == oldSelf.leaseExpirationTime) && has(self.output) == has(oldSelf.output) && (!has(self.output) || self.output == oldSelf.output) && has(self.error) == has(oldSelf.error) && (!has(self.error) || self.error == oldSelf.error) && has(self.resolution) == has(oldSelf.resolution) && (!has(self.resolution) || self.resolution == oldSelf.resolution) && has(self.loss) == has(oldSelf.loss) && (!has(self.loss) || self.loss == oldSelf.loss) && has(self.resolutionsRequired) == has(oldSelf.resolutionsRequired) && (!has(self.resolutionsRequired) || self.resolutionsRequired == oldSelf.resolutionsRequired))",message="attempt, holder, token, nonce, lease, output, error, resolution and resolutionsRequired change only with the state"
+// +kubebuilder:validation:XValidation:rule="self.state != oldSelf.state || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.nonce) == has(oldSelf.nonce) && (!has(self.nonce) || self.nonce == oldSelf.nonce || (self.state == 'Executing' && has(self.suspension) && has(oldSelf.suspension) && self.suspension != oldSelf.suspension)) && has(self.leaseExpirationTime) == has(oldSelf.leaseExpirationTime) && (!has(self.leaseExpirationTime) || self.leaseExpirationTime == oldSelf.leaseExpirationTime || (self.state == 'Executing' && has(self.suspension) && self.leaseExpirationTime == self.suspension.expirationTime && (!has(oldSelf.suspension) || self.suspension.round == oldSelf.suspension.round + 1))) && has(self.output) == has(oldSelf.output) && (!has(self.output) || self.output == oldSelf.output) && has(self.error) == has(oldSelf.error) && (!has(self.error) || self.error == oldSelf.error) && has(self.resolution) == has(oldSelf.resolution) && (!has(self.resolution) || self.resolution == oldSelf.resolution) && has(self.loss) == has(oldSelf.loss) && (!has(self.loss) || self.loss == oldSelf.loss) && has(self.resolutionsRequired) == has(oldSelf.resolutionsRequired) && (!has(self.resolutionsRequired) || self.resolutionsRequired == oldSelf.resolutionsRequired))",message="attempt, holder, token, nonce, lease, output, error, resolution and resolutionsRequired change only with the state, and nonce and lease when an executor asks back or is gone on with"
+// +kubebuilder:validation:XValidation:rule="(has(self.suspension) == has(oldSelf.suspension) && (!has(self.suspension) || self.suspension == oldSelf.suspension)) || (self.state == 'Executing' && oldSelf.state == 'Executing' && has(self.suspension) && (has(oldSelf.suspension) || self.suspension.round == 1)) || (oldSelf.state == 'Failed' && self.state != 'Failed' && !has(self.suspension))",message="an executor asks back while it is executing, for the first time in round 1, and a new attempt has nothing of it"
+// +kubebuilder:validation:XValidation:rule="!(oldSelf.state == 'Executing' && has(oldSelf.suspension) && self.state == 'Failed') || (size(self.history) > 0 && self.history[size(self.history) - 1].result == 'not_executed')",message="an attempt whose executor asked back had begun"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Failed' || self.state == 'Failed' || (self.attempt == oldSelf.attempt + 1 && has(self.holder) && has(self.token) && (!has(oldSelf.holder) || self.holder.uid != oldSelf.holder.uid) && !has(self.resolution) && !has(self.cause) && !has(self.lateOutcomeRef))",message="a new attempt has the next number, another holder, and nothing of the last one"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state == 'Failed' || (self.attempt == oldSelf.attempt && has(self.holder) == has(oldSelf.holder) && (!has(self.holder) || self.holder == oldSelf.holder) && has(self.token) == has(oldSelf.token) && (!has(self.token) || self.token == oldSelf.token) && has(self.resolutionsRequired) == has(oldSelf.resolutionsRequired) && (!has(self.resolutionsRequired) || self.resolutionsRequired == oldSelf.resolutionsRequired))",message="an attempt keeps its number, holder, token and resolutionsRequired"
 // +kubebuilder:validation:XValidation:rule="!(oldSelf.state == 'Ambiguous' && self.state in ['Committed','Failed']) || has(self.resolution)",message="an Ambiguous effect moves on only by a Resolution"
@@ -154,11 +156,61 @@ type EffectStatus struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10
 	ResolutionsRequired int64 `json:"resolutionsRequired,omitempty"`
+	// suspension is the last time the executor of this attempt asked back.
+	// +optional
+	Suspension *Suspension `json:"suspension,omitempty"`
 	// history of earlier and present attempts, the newest last, at most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	History []EffectHistory `json:"history,omitempty"`
+}
+
+// Suspension is the last time that an executor asked back instead of ending its attempt.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.continued) || size(self.continued) <= self.round",message="somebody goes on once a round"
+// +kubebuilder:validation:XValidation:rule="self.round == oldSelf.round ? (self.continuation == oldSelf.continuation && self.time == oldSelf.time && self.expirationTime == oldSelf.expirationTime && has(self.question) == has(oldSelf.question) && (!has(self.question) || self.question == oldSelf.question) && has(self.outcomeRef) == has(oldSelf.outcomeRef) && (!has(self.outcomeRef) || self.outcomeRef == oldSelf.outcomeRef)) : (self.round > oldSelf.round)",message="a round is written once"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.continued) || (has(self.continued) && size(self.continued) >= size(oldSelf.continued) && oldSelf.continued.all(i, t, self.continued[i] == t))",message="who went on is written once"
+type Suspension struct {
+	// round counts how often the executor asked back, from 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=8
+	Round int64 `json:"round"`
+	// continuation is what whoever goes on has to present. The executor made it up.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Continuation string `json:"continuation"`
+	// question is what it asks, JSON as text, if it fits 4 KiB. An agent's longer one is in its Outcome.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Question string `json:"question,omitempty"`
+	// time it asked.
+	Time metav1.MicroTime `json:"time"`
+	// expirationTime: an attempt that nobody has gone on with and ended by then becomes Ambiguous, unless it is asked back again.
+	ExpirationTime metav1.MicroTime `json:"expirationTime"`
+	// outcomeRef is the Outcome by which an agent asked back.
+	// +optional
+	OutcomeRef *ObjectReference `json:"outcomeRef,omitempty"`
+	// continued are the processes that went on, one a round, in order. While there are fewer than rounds, it waits.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Continued []SuspensionContinued `json:"continued,omitempty"`
+}
+
+// SuspensionContinued is a process that went on after a round.
+type SuspensionContinued struct {
+	// claimRef is its Claim.
+	ClaimRef ObjectReference `json:"claimRef"`
+	// claimID of the process. An agent that goes on may execute as soon as it is here.
+	// +kubebuilder:validation:MaxLength=64
+	ClaimID string `json:"claimID"`
+	// inputHash of the canonical answer it brings.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	InputHash string `json:"inputHash,omitempty"`
+	// time it went on.
+	Time metav1.MicroTime `json:"time"`
 }
 
 // EffectHolder is the Action that holds an attempt.

@@ -31,7 +31,7 @@ type Outcome struct {
 }
 
 // OutcomeResult is what the executor knows.
-// +kubebuilder:validation:Enum=Committed;NotExecuted;Unknown
+// +kubebuilder:validation:Enum=Committed;NotExecuted;Unknown;AskedBack
 type OutcomeResult string
 
 const (
@@ -41,6 +41,9 @@ const (
 	OutcomeNotExecuted OutcomeResult = "NotExecuted"
 	// OutcomeUnknown: neither is certain.
 	OutcomeUnknown OutcomeResult = "Unknown"
+	// OutcomeAskedBack: it is not over. The executor asks something, and waits for a Claim with the continuation to go on with the
+	// answer. If nobody does in time, or nothing is reserved for it, nobody knows.
+	OutcomeAskedBack OutcomeResult = "AskedBack"
 )
 
 // OutcomeReasonLeaseLapsed marks the Outcome by which the operator ends an attempt whose lease is over.
@@ -50,6 +53,7 @@ const OutcomeReasonLeaseLapsed = "LeaseLapsed"
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an Outcome never changes"
+// +kubebuilder:validation:XValidation:rule="has(self.continuation) == (self.result == 'AskedBack')",message="a continuation goes with the result AskedBack, and only with it"
 type OutcomeSpec struct {
 	// actionRef is the Action, by name and uid.
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -57,13 +61,19 @@ type OutcomeSpec struct {
 	// claimID of the process that reports.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
 	ClaimID string `json:"claimID"`
-	// result: Committed, NotExecuted or Unknown.
+	// result: Committed, NotExecuted, Unknown or AskedBack.
 	Result OutcomeResult `json:"result"`
 	// reason LeaseLapsed marks the operator's own Outcome for a lease that is over. Nobody else may set it.
 	// +optional
 	// +kubebuilder:validation:Enum=LeaseLapsed
 	Reason string `json:"reason,omitempty"`
-	// output of the execution, any JSON value without fractions, at most 16 KiB.
+	// continuation is what whoever goes on after AskedBack has to present. The executor makes it up.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[!-~]+$`
+	Continuation string `json:"continuation,omitempty"`
+	// output of the execution, any JSON value without fractions, at most 16 KiB. After AskedBack it is the question.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:pruning:PreserveUnknownFields

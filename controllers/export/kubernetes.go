@@ -292,6 +292,10 @@ func sentence(e timeline.Event) string {
 		return because("Its effect cannot be reserved")
 	case timeline.ExecutionStarted:
 		return "One process was admitted to execute it."
+	case timeline.ExecutionSuspended:
+		return "Its executor asked back, and waits for a process that goes on with the answer."
+	case timeline.ExecutionResumed:
+		return "One process goes on after its executor asked back."
 	case timeline.ReconciliationStarted:
 		return "An Executor is asked what became of an effect that nobody knows of."
 	case timeline.ReconciliationResolved:

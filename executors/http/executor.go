@@ -172,6 +172,9 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, values Valu
 	if e.repeats(result.Output, values) {
 		result.Output = nil
 	}
+	if quoted, _ := canonical.Encode(result.Continuation); e.repeats(quoted, values) {
+		result.Continuation, result.Error = "", e.sentence("the provider asked back with a secret that it was sent")
+	}
 	return result
 }
 
@@ -199,6 +202,12 @@ func (e *Executor) request(call executors.Call, values Values) (*http.Request, *
 	if call.Token == "" {
 		return nil, nil, errors.New("the attempt has no token")
 	}
+	body := call.Arguments
+	if call.Going != nil {
+		if body, err = continued(call); err != nil {
+			return nil, nil, err
+		}
+	}
 	u, err := e.target.fill(arguments)
 	if err != nil {
 		return nil, nil, err
@@ -206,7 +215,7 @@ func (e *Executor) request(call executors.Call, values Values) (*http.Request, *
 	request := &http.Request{
 		Method: e.method, URL: u, Host: u.Host, Header: http.Header{},
 		// Without GetBody it can be read once, so that nothing could send it again.
-		Body: io.NopCloser(bytes.NewReader(call.Arguments)), ContentLength: int64(len(call.Arguments)),
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 	}
 	request.Header.Set("User-Agent", "ctrlrun-operator")
 	for _, h := range e.headers {
@@ -221,8 +230,23 @@ func (e *Executor) request(call executors.Call, values Values) (*http.Request, *
 		return nil, nil, fmt.Errorf("the attempt's token %w", err)
 	}
 	request.Header.Set("Idempotency-Key", call.Token)
+	if call.Going != nil {
+		request.Header.Set(continuationHeader, call.Going.Continuation)
+	}
 	config, err := e.config(values)
 	return request, config, err
+}
+
+// continued is the body of a request that goes on: the same arguments, byte by byte, and the answer, null if there is none.
+func continued(call executors.Call) ([]byte, error) {
+	if !validContinuation(call.Going.Continuation) {
+		return nil, errors.New("the continuation is none that can be sent")
+	}
+	input := call.Going.Input
+	if input == nil {
+		input = []byte("null")
+	}
+	return slices.Concat([]byte(`{"arguments":`), call.Arguments, []byte(`,"input":`), input, []byte("}")), nil
 }
 
 func (e *Executor) config(values Values) (*tls.Config, error) {

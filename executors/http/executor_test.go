@@ -400,18 +400,32 @@ func TestSecretsAreNoOutput(t *testing.T) {
 	}
 }
 
-// Whoever lists 202 as committed is not asked back by a provider that merely means to.
-func TestContinuationsAreUnknown(t *testing.T) {
+// A 202 is what its Executor lists it as, unless it comes with a continuation: then the provider asks back.
+func TestAskedBack(t *testing.T) {
 	accepted := func(url string, _ ...func(*v1alpha1.HTTPExecutor)) *v1alpha1.HTTPExecutor {
 		return spec(url, func(s *v1alpha1.HTTPExecutor) { s.Committed = []int32{202} })
 	}
-	result := execute(t, answering(t, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"), accepted)
-	if result.State != effect.Committed {
-		t.Errorf("%s: %s", result.State, result.Error)
-	}
-	result = execute(t, answering(t, "HTTP/1.1 202 Accepted\r\nCtrlrun-Continuation: abc\r\nContent-Length: 0\r\n\r\n"), accepted)
-	if result.State != effect.Ambiguous || !strings.Contains(result.Error, "ask back") {
-		t.Errorf("%s: %s", result.State, result.Error)
+	for name, tc := range map[string]struct {
+		answer       string
+		state        effect.State
+		continuation string
+		output       string
+	}{
+		"without":            {"Content-Length: 0\r\n\r\n", effect.Committed, "", ""},
+		"with":               {"Ctrlrun-Continuation: a~!b\r\nContent-Length: 9\r\n\r\n{ \"a\":1 }", effect.Ambiguous, "a~!b", `{"a":1}`},
+		"with what is cut":   {"Ctrlrun-Continuation: abc\r\nContent-Length: 9\r\n\r\n{}", effect.Ambiguous, "abc", ""},
+		"with no JSON":       {"Ctrlrun-Continuation: abc\r\nContent-Length: 2\r\n\r\nno", effect.Ambiguous, "abc", ""},
+		"with two":           {"Ctrlrun-Continuation: abc\r\nCtrlrun-Continuation: abc\r\nContent-Length: 0\r\n\r\n", effect.Ambiguous, "", ""},
+		"with an empty one":  {"Ctrlrun-Continuation: \r\nContent-Length: 0\r\n\r\n", effect.Ambiguous, "", ""},
+		"with a blank in it": {"Ctrlrun-Continuation: a b\r\nContent-Length: 0\r\n\r\n", effect.Ambiguous, "", ""},
+		"with a long one":    {"Ctrlrun-Continuation: " + strings.Repeat("x", 1025) + "\r\nContent-Length: 0\r\n\r\n", effect.Ambiguous, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := execute(t, answering(t, "HTTP/1.1 202 Accepted\r\n"+tc.answer), accepted)
+			if result.State != tc.state || result.Continuation != tc.continuation || string(result.Output) != tc.output {
+				t.Errorf("%s, continuation %q, output %s: %s", result.State, result.Continuation, result.Output, result.Error)
+			}
+		})
 	}
 }
 

@@ -17,8 +17,13 @@ import (
 	"ctrlrun.dev/operator/kernel/effect"
 )
 
-// continuationHeader is how a provider that answers 202 says that it will ask back.
-const continuationHeader = "Ctrlrun-Continuation"
+const (
+	// continuationHeader is how a provider that answers 202 says that it asks back, and how whoever goes on says with what.
+	continuationHeader = "Ctrlrun-Continuation"
+	// maxContinuation and maxQuestion are the most that is kept of them, in bytes.
+	maxContinuation = 1024
+	maxQuestion     = 4 << 10
+)
 
 // seen is the result that an observation proves. The sentence is why; it names the request without its arguments.
 func (e *Executor) seen(observed effect.Observation, why string) executors.Result {
@@ -52,8 +57,8 @@ func (e *Executor) answered(ctx context.Context, response *http.Response) execut
 	if response.ProtoMajor != 1 {
 		return e.seen(effect.UnreadableResponse, "the answer is not HTTP/1")
 	}
-	if response.StatusCode == http.StatusAccepted && response.Header.Get(continuationHeader) != "" {
-		return executors.Unknown(e.sentence("the provider will ask back, and executions are not continued"))
+	if continuations := response.Header.Values(continuationHeader); response.StatusCode == http.StatusAccepted && len(continuations) > 0 {
+		return e.askedBack(response, continuations)
 	}
 	committed, notExecuted := slices.Contains(e.committed, status), slices.Contains(e.notExecuted, status)
 	if !committed && !notExecuted {
@@ -64,13 +69,43 @@ func (e *Executor) answered(ctx context.Context, response *http.Response) execut
 	case err == nil && committed:
 		return executors.Committed(executors.Output(beginning))
 	case err == nil:
-		return executors.NotExecuted(e.sentence(fmt.Sprintf("it was answered with status %d, by which the provider promises that nothing was executed", status)))
+		result := executors.NotExecuted(e.sentence(fmt.Sprintf("it was answered with status %d, by which the provider promises that nothing was executed", status)))
+		result.Stated = true
+		return result
 	case errors.Is(err, errEndless):
 		return e.seen(effect.UnreadableResponse, fmt.Sprintf("it was answered with status %d and more than %d bytes", status, maxBody))
 	case ctx.Err() != nil:
 		return e.seen(effect.ClientDisconnected, fmt.Sprintf("it was answered with status %d, and given up before the end of the answer", status))
 	}
 	return e.seen(effect.StreamEndedEarly, fmt.Sprintf("it was answered with status %d, and the answer has no end", status))
+}
+
+// askedBack is the result of an answer by which the provider asks back: with one continuation that can be sent as it is. Its body is what
+// it asks, if it came whole and can be kept.
+func (e *Executor) askedBack(response *http.Response, continuations []string) executors.Result {
+	if len(continuations) != 1 || !validContinuation(continuations[0]) {
+		return executors.Unknown(e.sentence(fmt.Sprintf("the provider asked back, and its %s is not one value of 1 to %d visible ASCII characters", continuationHeader, maxContinuation)))
+	}
+	question, err := read(response.Body)
+	if err != nil {
+		question = nil // whoever goes on does without
+	}
+	if question = executors.Output(question); len(question) > maxQuestion {
+		question = nil
+	}
+	return executors.AskedBack(continuations[0], question, e.sentence("the provider asked back"))
+}
+
+func validContinuation(value string) bool {
+	if value == "" || len(value) > maxContinuation {
+		return false
+	}
+	for i := range len(value) {
+		if value[i] < '!' || value[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 var errEndless = errors.New("the body is too long")

@@ -145,7 +145,7 @@ func way(o *v1alpha1.Executor) (runner, error) {
 // Slot takes one of the executions an Executor may run at a time, for an action. run executes it, for as long as its context lasts at
 // the most, and release, which is called once, gives the slot back. If there is none now both are nil, and freed is called once there
 // may be.
-func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action) effect.Settlement, release func()) {
+func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action, *flow.Going) effect.Settlement, release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -184,9 +184,13 @@ func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run f
 		l.started = append(l.started, now)
 	}
 	l.running++
-	run = func(ctx context.Context, a *v1alpha1.Action) effect.Settlement {
-		r := p.run(ctx, o, a)
-		return effect.Settlement{State: r.State, Error: r.Error, Output: string(r.Output)}
+	run = func(ctx context.Context, a *v1alpha1.Action, going *flow.Going) effect.Settlement {
+		r := p.run(ctx, o, a, going)
+		s := effect.Settlement{State: r.State, Error: r.Error, Output: string(r.Output)}
+		if r.Continuation != "" {
+			s.Asked, s.Output = &effect.Asked{Continuation: r.Continuation, Question: string(r.Output)}, ""
+		}
+		return s
 	}
 	return run, func() { p.release(o.UID) }
 }
@@ -245,7 +249,15 @@ func (p *Pool) release(executor types.UID) {
 	}
 }
 
-func (p *Pool) run(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action) executors.Result {
+func (p *Pool) run(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action, going *flow.Going) executors.Result {
+	r := p.execute(ctx, o, a, going)
+	if going != nil && r.State == effect.Failed && !r.Stated {
+		r.State = effect.Ambiguous // what was sent before may have happened
+	}
+	return r
+}
+
+func (p *Pool) execute(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action, going *flow.Going) executors.Result {
 	execute, err := way(o)
 	if err != nil {
 		return executors.NotExecuted("The Executor is not valid: " + err.Error())
@@ -253,6 +265,9 @@ func (p *Pool) run(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action
 	call, err := callOf(a)
 	if err != nil {
 		return executors.NotExecuted(err.Error())
+	}
+	if going != nil {
+		call.Going = &executors.Going{Continuation: going.Continuation, Input: going.Input}
 	}
 	as, err := p.identities.of(ctx, o)
 	if err != nil {

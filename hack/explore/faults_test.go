@@ -43,6 +43,7 @@ const (
 	verdicts      = "a valid resolution is not refused, an invalid one does not count"
 	agrees        = "kernel/flow/agreement.go"
 	observes      = "kernel/flow/observing.go"
+	suspends      = "kernel/flow/suspension.go"
 )
 
 // without is a condition that is not asked: IF stands for whether the fault is switched on.
@@ -180,11 +181,11 @@ func faults() []fault {
 		{name: "whoever takes the name of the lock is believed", edits: []edit{without(settles, "o.Reporter != a.Agent")}, scenario: "rival", broken: []string{"I6"}},
 		{name: "the report of a process that was not admitted counts", edits: []edit{
 			without(settles, "lock.Outcome != nil && lock.Outcome.Name != name"),
-			without(settles, "o.ClaimID != a.Execution.ClaimID"),
+			without(settles, "o.ClaimID != claimID"),
 		}, scenario: "rival", broken: []string{"I6", reports}},
 		{name: "a report counts that was made without admission", edits: []edit{without(settles, "!o.Created.After(s.World.AdmissionSince)")}, scenario: "gap and rest", broken: []string{"I12"}},
 		{name: "a report counts while admission is missing", edits: []edit{{file: settles, old: "	if held(s, decision.AdmissionMissing) {\n		// Anybody may have made it", new: "	if held(s, decision.AdmissionMissing) && !IF {\n		// Anybody may have made it"}}, scenario: "gap and rest", broken: []string{"I12"}},
-		{name: "a lease is over without its grace", edits: []edit{{file: settles, old: "due := a.Execution.Lease.Add(LapseGrace)", new: "due := a.Execution.Lease.Add(map[bool]time.Duration{false: LapseGrace}[IF])", times: 2}}, pkg: "kernel/flow", test: "TestSettle"},
+		{name: "a lease is over without its grace", edits: []edit{{file: settles, old: "due := lease.Add(LapseGrace)", new: "due := lease.Add(map[bool]time.Duration{false: LapseGrace}[IF])", times: 2}}, pkg: "kernel/flow", test: "TestSettle"},
 		{name: "a clock that is wrong ends leases", edits: []edit{{file: settles, old: "if held(s, decision.ClockSkew) {", new: "if held(s, decision.ClockSkew) && !IF {"}}, pkg: "kernel/flow", test: "TestAWrongClockEndsNoLease"},
 		{name: "a record that was read before the admission speaks against it", edits: []edit{{file: settles, old: "case !ours && s.Action.Presence != Cached:", new: "case !ours && s.Action.Presence != Cached && !IF:"}}, pkg: "kernel/flow", test: "TestAdmittedDuringThePass"},
 		{name: "a miss is proof that nothing was reserved", edits: []edit{{file: settles, old: "	case s.Effect.Presence == Absent, s.Effect.Status == nil:", new: "	case IF && (s.Effect.Presence == Absent || s.Effect.Status == nil):\n		return finish(s, ending{Failed, decision.NeverBegan, \"\"})\n	case s.Effect.Presence == Absent, s.Effect.Status == nil:"}}, scenario: "loss", broken: []string{reports, "I6", "I7"}},
@@ -242,6 +243,17 @@ func faults() []fault {
 		{name: "an executor that was lost is asked about eagerly", edits: []edit{{file: observes, old: "record.Status.Cause != effect.ReportedUnknown {", new: "record.Status.Cause != effect.ReportedUnknown && !IF {"}}, pkg: "kernel/flow", test: "TestObservingEagerly"},
 		{name: "an answer is taken from somebody who did not ask", edits: []edit{without(observes, "a.Observation.ID != id")}, pkg: "kernel/flow", test: "TestAnswered"},
 		{name: "an observation is answered twice", edits: []edit{without(observes, "a.Observation.Answer != \"\"")}, pkg: "kernel/flow", test: "TestAnswered"},
+		{name: "two go on after one round", edits: []edit{{file: records, old: "case !s.Suspended():", new: "case !s.Suspended() && !IF:"}}, pkg: "kernel/effect", test: "TestAskingBack"},
+		{name: "what was asked back about is released as never begun", edits: []edit{{file: records, old: "	if s.Suspension != nil {\n		return Status{}, fmt", new: "	if s.Suspension != nil && !IF {\n		return Status{}, fmt"}}, pkg: "kernel/effect", test: "TestAskingBack"},
+		{name: "an executor asks back for ever", edits: []edit{without(records, "s.Rounds() >= MaxRounds")}, pkg: "kernel/effect", test: "TestAskingBack"},
+		{name: "what asks back and what goes on have one nonce", edits: []edit{{file: records, old: "nonce != \"\" && nonce == s.Nonce:", new: "nonce != \"\" && nonce == s.Nonce && !IF:"}}, pkg: "kernel/effect", test: "TestGoingOnTakesANonce"},
+		{name: "any continuation goes on", edits: []edit{without(suspends, "subtle.ConstantTimeCompare([]byte(x.Value), []byte(now.Continuation)) != 1")}, pkg: "kernel/flow", test: "TestAskedBack"},
+		{name: "other arguments go on", edits: []edit{without(suspends, "x.ActionHash != a.Hash")}, pkg: "kernel/flow", test: "TestAskedBack"},
+		{name: "whoever claims goes on", edits: []edit{without(suspends, "c.Claimant != a.Agent")}, pkg: "kernel/flow", test: "TestAskedBack"},
+		{name: "a claim that was made without admission goes on", edits: []edit{without(suspends, "!c.Created.After(admissionSince)")}, pkg: "kernel/flow", test: "TestAskedBack"},
+		{name: "somebody goes on while the namespace is held", edits: []edit{{file: suspends, old: "case len(s.World.Holds) > 0:\n		return Wait{Until: due", new: "case len(s.World.Holds) > 0 && !IF:\n		return Wait{Until: due"}}, pkg: "kernel/flow", test: "TestAskedBack"},
+		{name: "what waits to be gone on with frees the key", edits: []edit{{file: suspends, old: "effect.Settlement{State: effect.Ambiguous, Cause: effect.LeaseLapsed, Outcome: x.Outcome,", new: "effect.Settlement{State: map[bool]effect.State{false: effect.Ambiguous, true: effect.Failed}[IF], Cause: map[bool]effect.Cause{false: effect.LeaseLapsed}[IF], Outcome: x.Outcome,"}}, pkg: "kernel/flow", test: "TestAskedBack"},
+		{name: "a claim to go on begins", edits: []edit{without(decides, "c.Continuation != nil")}, pkg: "kernel/flow", test: "TestAskedBack"},
 		{name: "what a program saw counts among people", edits: []edit{{file: agrees, old: "	case required > 1:\n		return \"PeopleRequired\"", new: "	case required > 1 && !IF:\n		return \"PeopleRequired\""}}, pkg: "kernel/flow", test: "TestAgreement"},
 		{name: "what somebody has to find out about is deleted", edits: []edit{{file: retains, old: "case r.EffectAmbiguous && r.HolderUID == r.UID:", new: "case r.EffectAmbiguous && r.HolderUID == r.UID && !IF:"}}, pkg: "kernel/flow", test: "TestRetain"},
 

@@ -10,6 +10,9 @@
 // Reserved stands before Executing where the operator itself executes. Committed is final. Failed is the only state another
 // attempt may start from, and only a stated "not executed", or an attempt that provably never began, leads there. Nothing
 // else ever frees a key: a lapsed lease makes an effect Ambiguous, not Failed.
+//
+// While it is Executing, an executor may ask back (Suspend) instead of ending the attempt, and one process goes on with the answer
+// (Continue): the attempt stays what it is, under the same token, and only its lease moves.
 package effect
 
 import (
@@ -114,6 +117,49 @@ type Loss struct {
 	Seq int64
 }
 
+const (
+	// MaxRounds is how often an attempt may be asked back about.
+	MaxRounds = 8
+	// RoundTime is how long after an executor asked back somebody has to go on, and to end it or to be asked back.
+	RoundTime = 5 * time.Minute
+)
+
+// Suspension is the last time that an executor asked back instead of ending the attempt.
+type Suspension struct {
+	// Round counts from 1.
+	Round int64
+	// Continuation is what whoever goes on has to present. The executor made it up.
+	Continuation string
+	// Question is what it asks, JSON as text, or nothing.
+	Question string
+	// Time it asked, and until when somebody has to have gone on and ended it, or been asked back.
+	Time, Expiration time.Time
+	// Outcome is the agent's report by which it asked back; nil: an executor of the operator did.
+	Outcome *Ref
+	// Continued are the processes that went on after each round, this one's last: it waits as long as there are fewer than rounds.
+	Continued []Taken
+}
+
+// Taken is the process that went on after a round; nil: nobody has yet.
+func (s *Suspension) Taken() *Taken {
+	if int64(len(s.Continued)) < s.Round {
+		return nil
+	}
+	return &s.Continued[s.Round-1]
+}
+
+// Taken is a process that goes on after an executor asked back.
+type Taken struct {
+	Claim   Ref
+	ClaimID string
+	// InputHash is of the canonical answer it brings; "": it brings none.
+	InputHash string
+	Time      time.Time
+}
+
+// Asked is what an executor asks back.
+type Asked struct{ Continuation, Question string }
+
 // Line is one attempt in the history.
 type Line struct {
 	Attempt   int64
@@ -144,6 +190,8 @@ type Status struct {
 	Output, Error string
 	Resolution    *Resolution
 	Loss          *Loss
+	// Suspension is the last time the executor of this attempt asked back; nil: it never did.
+	Suspension *Suspension
 	// ResolutionsRequired is how many people had to say the same when the attempt was reserved, or its record was found lost;
 	// 0: it was not said.
 	ResolutionsRequired int
@@ -218,11 +266,70 @@ func (s Status) Begin(nonce string, now time.Time) (Status, error) {
 	return s, nil
 }
 
+// Suspended reports whether the attempt waits for somebody to go on with it.
+func (s Status) Suspended() bool {
+	return s.State == Executing && s.Suspension != nil && s.Suspension.Taken() == nil
+}
+
+// Rounds is how often the executor of this attempt has asked back.
+func (s Status) Rounds() int64 {
+	if s.Suspension == nil {
+		return 0
+	}
+	return s.Suspension.Round
+}
+
+// Suspend is an executor asking back. The attempt goes on being what it is, for RoundTime more at the least.
+func (s Status) Suspend(asked Asked, outcome *Ref, now time.Time) (Status, error) {
+	switch {
+	case s.State != Executing:
+		return Status{}, fmt.Errorf("an effect that is %s is not asked back about", s.State)
+	case s.Suspended():
+		return Status{}, fmt.Errorf("nobody has gone on with round %d", s.Suspension.Round)
+	case asked.Continuation == "":
+		return Status{}, fmt.Errorf("there is no continuation, so that nobody could go on")
+	case s.Rounds() >= MaxRounds:
+		return Status{}, fmt.Errorf("it was asked back %d times already", MaxRounds)
+	case s.Lease.Compare(now) <= 0:
+		return Status{}, fmt.Errorf("the lease is over")
+	}
+	if until := now.Add(RoundTime); until.After(s.Lease) {
+		s.Lease = until
+	}
+	next := &Suspension{Round: s.Rounds() + 1, Continuation: asked.Continuation, Question: asked.Question, Time: now, Expiration: s.Lease, Outcome: outcome}
+	if s.Suspension != nil {
+		next.Continued = s.Suspension.Continued
+	}
+	s.Suspension = next
+	return s, nil
+}
+
+// Continue is one process going on after the executor asked back. The nonce is of an executor of the operator, and "" for an agent.
+func (s Status) Continue(taken Taken, nonce string, now time.Time) (Status, error) {
+	switch {
+	case !s.Suspended():
+		return Status{}, fmt.Errorf("nobody waits for it to go on")
+	case (nonce == "") != (s.Nonce == "") || nonce != "" && nonce == s.Nonce:
+		return Status{}, fmt.Errorf("whoever goes on has another nonce than whoever began, and an agent has none")
+	case taken.ClaimID == "" || taken.Claim.UID == "":
+		return Status{}, fmt.Errorf("whoever goes on has a claim")
+	case s.Lease.Compare(now) <= 0:
+		return Status{}, fmt.Errorf("the lease is over")
+	}
+	suspension := *s.Suspension
+	suspension.Continued = append(slices.Clone(suspension.Continued), taken)
+	s.Suspension, s.Nonce = &suspension, nonce
+	return s, nil
+}
+
 // Release frees an attempt that provably never began: it was reserved, but its action was never admitted for it, or no
 // executor began before the lease was over. Such an attempt does not count against a ceiling.
 func (s Status) Release(now time.Time) (Status, error) {
 	if s.State != Reserved && s.State != Executing {
 		return Status{}, fmt.Errorf("an effect that is %s cannot be released", s.State)
+	}
+	if s.Suspension != nil {
+		return Status{}, fmt.Errorf("an executor that asked back had begun")
 	}
 	s.State, s.Transition = Failed, now
 	return s.line(NeverBegan, nil), nil
@@ -236,7 +343,9 @@ type Settlement struct {
 	Approvals []string
 	// Output, JSON as text, and Error of an executor of the operator.
 	Output, Error string
-	Now           time.Time
+	// Asked: an executor of the operator asks back, if it may. Else this settles the attempt.
+	Asked *Asked
+	Now   time.Time
 }
 
 // Settle ends an attempt that was admitted.

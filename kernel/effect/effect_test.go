@@ -271,3 +271,79 @@ func TestHeldBy(t *testing.T) {
 		})
 	}
 }
+
+// An attempt that is asked back about stays what it is; one goes on a round, and only while it waits.
+func TestAskingBack(t *testing.T) {
+	takenBy := taken("a2")
+	asked, taken := effect.Asked{Continuation: "state"}, effect.Taken{Claim: effect.Ref{Name: "c", UID: "c-uid"}, ClaimID: "id", Time: noon}
+	s := in(t, effect.Executing)
+	if _, err := s.Continue(taken, "", noon); err == nil {
+		t.Error("somebody goes on with what was not asked back about")
+	}
+	for round := int64(1); round <= effect.MaxRounds; round++ {
+		next, err := s.Suspend(asked, nil, noon)
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if next.State != effect.Executing || !next.Suspended() || next.Rounds() != round || next.Attempt != s.Attempt || next.Token != s.Token || !next.Lease.Equal(noon.Add(effect.RoundTime)) {
+			t.Errorf("round %d: %+v", round, next)
+		}
+		for name, do := range map[string]func() error{
+			"it is asked back about twice":              func() error { _, err := next.Suspend(asked, nil, noon); return err },
+			"it is released":                            func() error { _, err := next.Release(noon); return err },
+			"somebody without a claim goes on":          func() error { _, err := next.Continue(effect.Taken{ClaimID: "id"}, "", noon); return err },
+			"an agent goes on with a nonce":             func() error { _, err := next.Continue(taken, "nonce", noon); return err },
+			"somebody goes on after the lease":          func() error { _, err := next.Continue(taken, "", next.Lease); return err },
+			"it is asked back about without a way on":   func() error { _, err := s.Suspend(effect.Asked{}, nil, noon); return err },
+			"it is asked back about after its lease":    func() error { _, err := s.Suspend(asked, nil, s.Lease); return err },
+			"one that is reserved is asked back about":  func() error { _, err := in(t, effect.Reserved).Suspend(asked, nil, noon); return err },
+			"one that is Ambiguous is asked back about": func() error { _, err := in(t, effect.Ambiguous).Suspend(asked, nil, noon); return err },
+		} {
+			if do() == nil {
+				t.Errorf("round %d: %s", round, name)
+			}
+		}
+		if s, err = next.Continue(taken, "", noon); err != nil {
+			t.Fatal(err)
+		}
+		if s.Suspended() || next.Suspension.Taken() != nil || int64(len(s.Suspension.Continued)) != round {
+			t.Errorf("round %d, gone on: %+v", round, s.Suspension)
+		}
+		if _, err := s.Continue(taken, "", noon); err == nil {
+			t.Errorf("round %d: two go on", round)
+		}
+	}
+	if _, err := s.Suspend(asked, nil, noon); err == nil {
+		t.Error("it is asked back about once more")
+	}
+	if _, err := s.Release(noon); err == nil {
+		t.Error("what was asked back about is released as never begun")
+	}
+	s, err := s.Settle(effect.Settlement{State: effect.Failed, Now: noon})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = s.Renew(takenBy); err != nil || s.Suspension != nil {
+		t.Errorf("the next attempt has something of it: %+v, %v", s.Suspension, err)
+	}
+}
+
+// An executor of the operator goes on under another nonce, so that what began before cannot end it.
+func TestGoingOnTakesANonce(t *testing.T) {
+	s, err := in(t, effect.Reserved).Begin("first", noon)
+	if err == nil {
+		s, err = s.Suspend(effect.Asked{Continuation: "state"}, nil, noon)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	going := effect.Taken{Claim: effect.Ref{UID: "c-uid"}, ClaimID: "id"}
+	for _, nonce := range []string{"", "first"} {
+		if _, err := s.Continue(going, nonce, noon); err == nil {
+			t.Errorf("it goes on under the nonce %q", nonce)
+		}
+	}
+	if s, err = s.Continue(going, "second", noon); err != nil || s.Nonce != "second" {
+		t.Errorf("the nonce is %q: %v", s.Nonce, err)
+	}
+}

@@ -527,6 +527,8 @@ func ClaimCounts(a *Action, c Claim, admissionSince time.Time) string {
 	switch {
 	case c.ActionUID != a.UID:
 		return "Mismatch"
+	case c.Continuation != nil:
+		return "NotSuspended"
 	case c.Claimant != a.Agent:
 		return "NotTheAgent"
 	case c.Withdrawn:

@@ -74,7 +74,7 @@ func releaseOrphan(s Snapshot, record *effect.Record) Step {
 		// Whoever may delete can delete an action that was admitted, now. Once admission is back this proves nothing; see
 		// below.
 		return Wait{Why: string(decision.AdmissionMissing)}
-	case gone && status.State == effect.Executing && !status.Transition.After(s.World.AdmissionSince):
+	case gone && status.State == effect.Executing && (status.Suspension != nil || !status.Transition.After(s.World.AdmissionSince)):
 		// It was reserved before admission was away. In that gap anybody with the right to delete could have deleted an
 		// action that was admitted, so this proves nothing. (Reserved does: whoever executes begins on the record itself.)
 		if !s.Key.Read {

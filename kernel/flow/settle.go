@@ -26,6 +26,9 @@ type ending struct {
 // decision stands; policies and people are not asked again.
 func afterAdmission(s Snapshot) Step {
 	a := s.Action.Action
+	if a.Reserves() {
+		s.Effect = s.Effect.named(a.Effect.Name)
+	}
 	s.Lock, s.Late = s.lock()
 	if !a.Reserves() {
 		end, step := outcome(s)
@@ -34,7 +37,6 @@ func afterAdmission(s Snapshot) Step {
 		}
 		return finish(s, end)
 	}
-	s.Effect = s.Effect.named(a.Effect.Name)
 	ours := s.Effect.Record != nil && s.Effect.HeldBy(a.UID, a.Effect.Attempt)
 	if s.Effect.Presence == Unread || (s.Effect.Presence == Cached && !ours) {
 		return Read{Object: TheEffect, Name: a.Effect.Name}
@@ -62,12 +64,24 @@ func afterAdmission(s Snapshot) Step {
 
 // settle moves the record of an attempt that is over.
 func settle(s Snapshot, record effect.Record) Step {
+	if step := tellSuspension(s, record); step != nil {
+		return step
+	}
+	if record.Status.Suspended() {
+		return suspended(s, record)
+	}
 	a := s.Action.Action
+	if a.Execution.Mode == AgentMode {
+		if step := askedBack(s, record); step != nil {
+			return step
+		}
+	}
 	settlement := effect.Settlement{Now: s.Now, Approvals: spent(a)}
 	if a.Execution.Mode == OperatorMode {
 		// The worker settles with what it knows. When the lease is over it is lost; both are a compare-and-set on the same
 		// record, so one of them wins.
-		due := a.Execution.Lease.Add(LapseGrace)
+		lease := record.Status.Lease
+		due := lease.Add(LapseGrace)
 		if s.Now.Before(due) {
 			return Wait{Until: due, Why: "lease"}
 		}
@@ -94,11 +108,10 @@ func settle(s Snapshot, record effect.Record) Step {
 	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhySettle}
 }
 
-// lock is what is known of the admitted claim's outcome, and of its late one. A pass may have begun before it knew which
-// claim was admitted, and have looked for those of the action's own.
+// lock is what is known of the outcome of whoever may execute now, and of its late one. A pass may have begun before it knew which
+// claim was admitted, or goes on, and have looked for those of another.
 func (s Snapshot) lock() (OutcomeRead, *Outcome) {
-	a := s.Action.Action
-	name := LockName(a.UID, a.Execution.ClaimID, a.Agent)
+	name := s.LockName()
 	lock, late := s.Lock, s.Late
 	if lock.Outcome != nil && lock.Outcome.Name != name {
 		lock = OutcomeRead{}
@@ -113,15 +126,16 @@ func (s Snapshot) lock() (OutcomeRead, *Outcome) {
 // lapse: both create the same name, and the apiserver lets one of them.
 func outcome(s Snapshot) (ending, Step) {
 	a := s.Action.Action
+	claimID, lease := s.leg()
 	if s.Lock.Outcome == nil {
-		due := a.Execution.Lease.Add(LapseGrace)
+		due := lease.Add(LapseGrace)
 		if s.Now.Before(due) {
 			return ending{}, Wait{Until: due, Why: "outcome"}
 		}
 		if step := clockHold(s); step != nil {
 			return ending{}, step
 		}
-		return ending{}, DeclareLapse{ActionName: a.Name, ActionUID: a.UID, ClaimID: a.Execution.ClaimID, Proposer: a.Agent}
+		return ending{}, DeclareLapse{ActionName: a.Name, ActionUID: a.UID, ClaimID: claimID, Proposer: a.Agent}
 	}
 	if held(s, decision.AdmissionMissing) {
 		// Anybody may have made it, now. When admission is back, only what was made after that counts.
@@ -131,13 +145,15 @@ func outcome(s Snapshot) (ending, Step) {
 	inspect := findOut(s)
 	switch {
 	case o.LeaseLapsed && o.Result == ReportUnknown:
-		return ending{Ambiguous, decision.LeaseLapsed, fmt.Sprintf("No report came before the lease was over at %s, so nobody knows whether it happened. %s", a.Execution.Lease.UTC().Format(time.RFC3339), inspect)}, nil
-	case o.ActionUID != a.UID, o.ClaimID != a.Execution.ClaimID, o.Reporter != a.Agent, !o.Created.After(s.World.AdmissionSince):
+		return ending{Ambiguous, decision.LeaseLapsed, fmt.Sprintf("No report came before the lease was over at %s, so nobody knows whether it happened. %s", lease.UTC().Format(time.RFC3339), inspect)}, nil
+	case o.ActionUID != a.UID, o.ClaimID != claimID, o.Reporter != a.Agent, !o.Created.After(s.World.AdmissionSince):
 		return ending{Ambiguous, decision.OutcomeNotAccepted, fmt.Sprintf("The report %s does not count: it was made by %s, or while admission was away. Nobody knows whether it happened. %s", o.Name, o.Reporter, inspect)}, nil
 	case o.Result == ReportCommitted:
 		return ending{Committed, "", "It was executed, and its executor reported success."}, nil
 	case o.Result == ReportNotExecuted:
 		return ending{Failed, "", "Its executor stated that nothing was executed. It may be proposed again."}, nil
+	case o.Result == ReportAskedBack:
+		return ending{Ambiguous, decision.ReportedUnknown, "Its executor asked back" + s.unheld() + ", so nobody knows whether it happened. " + inspect}, nil
 	}
 	return ending{Ambiguous, decision.ReportedUnknown, "Its executor does not know whether it happened. " + inspect}, nil
 }
@@ -190,6 +206,9 @@ func endingOf(s Snapshot, record effect.Record) ending {
 		return ending{Ambiguous, decision.ReportedUnknown, "Its executor does not know whether it happened. " + inspect}
 	case effect.ExecutorLost:
 		return ending{Ambiguous, decision.ExecutorLost, "Its executor was lost while it acted, so nobody knows whether it happened. " + inspect}
+	}
+	if x := status.Suspension; x != nil && x.Taken() == nil && status.Cause == effect.LeaseLapsed {
+		return ending{state: Ambiguous, reason: decision.LeaseLapsed, message: fmt.Sprintf("Its executor asked back, and nobody had gone on with it by %s, so nobody knows whether it happened. %s", x.Expiration.UTC().Format(time.RFC3339), inspect)}
 	}
 	if s.Lock.Outcome != nil {
 		if end, step := outcome(s); step == nil && end.state == Ambiguous {
@@ -247,6 +266,9 @@ func finish(s Snapshot, end ending) Step {
 		if status.Outcome == "" {
 			status.Outcome = Ambiguous
 		}
+	}
+	if e := s.ours(); e != nil && e.Status.Suspension != nil {
+		status.Suspension = e.Status.Suspension
 	}
 	status.Reason, status.Message = found.Reason, found.Message
 	now, link := s.Now, s.Chain.FoundLink
@@ -359,9 +381,12 @@ func document(s Snapshot, end ending) receipt.Document {
 		if e := s.Effect.Record; x.Mode == OperatorMode && a.Effect != nil && e != nil && e.HeldBy(a.UID, a.Effect.Attempt) {
 			d.Error, d.Output = e.Status.Error, e.Status.Output
 		}
+		if e := s.ours(); e != nil {
+			d.Rounds = e.Status.Rounds()
+		}
 		if o := s.Lock.Outcome; o != nil && x.Mode == AgentMode {
 			d.Reporter, d.Error = o.Reporter, o.Error
-			if len(o.Output) <= MaxOutputBytes {
+			if len(o.Output) <= MaxOutputBytes && o.Result != ReportAskedBack {
 				d.Output = o.Output
 			}
 		}

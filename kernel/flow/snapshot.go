@@ -100,6 +100,8 @@ type Status struct {
 	WouldHave *WouldHave
 	// Outcome is how an observed action ended: Committed, Failed or Ambiguous. Its state is Observed.
 	Outcome State
+	// Suspension is how the record of its effect says that its executor asked back, as it was last told; nil: it did not.
+	Suspension *effect.Suspension
 	// Observation is the one look that was made for this action; nil: none.
 	Observation *Observation
 	// Resolved is set once a resolution settled the effect of this ambiguous action.
@@ -198,6 +200,8 @@ type Claim struct {
 	Created       time.Time
 	// Withdrawn: its own process has reported already, so it will not execute.
 	Withdrawn bool
+	// Continuation is what it presents to go on after an executor asked back; nil: it wants to begin.
+	Continuation *Continuation
 }
 
 // Outcome is a report. LeaseLapsed marks the one by which the operator ends an attempt.
@@ -210,7 +214,9 @@ type Outcome struct {
 	Reporter    string
 	Error       string
 	Output      string // JSON
-	Created     time.Time
+	// Continuation is what an executor that asks back wants to be presented.
+	Continuation string
+	Created      time.Time
 }
 
 // OutcomeResult is what a report states.
@@ -220,6 +226,8 @@ const (
 	ReportCommitted   OutcomeResult = "Committed"
 	ReportNotExecuted OutcomeResult = "NotExecuted"
 	ReportUnknown     OutcomeResult = "Unknown"
+	// ReportAskedBack: it is not over. Somebody goes on with it, or nobody knows.
+	ReportAskedBack OutcomeResult = "AskedBack"
 )
 
 // Resolution is a statement about an ambiguous effect.

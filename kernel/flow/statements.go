@@ -176,6 +176,9 @@ func JudgeClaim(a *Action, c Claim, admissionSince time.Time) Verdict {
 	if a == nil || a.UID != c.ActionUID {
 		return refused("ActionNotFound", "There is no Action of that name with uid %s.", c.ActionUID)
 	}
+	if c.Continuation != nil {
+		return judgeContinuation(a, c, admissionSince)
+	}
 	if x := a.Execution; x != nil {
 		if x.Claim != nil && x.Claim.UID == c.UID {
 			return accepted("Its process was admitted. It has until %s.", x.Lease.UTC().Format(time.RFC3339))
@@ -216,10 +219,16 @@ func JudgeOutcome(a *Action, o Outcome) Verdict {
 		}
 		return refused("NotAdmitted", "%s was never admitted, so there is nothing to report.", a.Name)
 	}
+	admitted := []string{a.Execution.ClaimID}
+	if a.Suspension != nil {
+		for _, t := range a.Suspension.Continued {
+			admitted = append(admitted, t.ClaimID)
+		}
+	}
 	switch {
-	case o.Name == "late."+LockName(a.UID, a.Execution.ClaimID, a.Agent):
+	case slices.ContainsFunc(admitted, func(id string) bool { return o.Name == "late."+LockName(a.UID, id, a.Agent) }):
 		return refused("LateReport", "The lease had been declared lapsed before it came. It settles nothing, and is shown to whoever resolves the effect.")
-	case !lock(a.Execution.ClaimID):
+	case !slices.ContainsFunc(admitted, lock):
 		return refused("NotAdmitted", "Another process was admitted for %s. A process that was not has nothing to report.", a.Name)
 	case o.LeaseLapsed:
 		return Verdict{}

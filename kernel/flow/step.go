@@ -65,7 +65,7 @@ type Done struct{}
 type WriteAction struct {
 	Name, UID string
 	Status    Status
-	// Why is the name of the write in the protocol: hold, pin, wait, claimable, admit, end, finish, resolved, observe, observed.
+	// Why is the name of the write in the protocol: hold, pin, wait, claimable, admit, end, finish, resolved, suspended, observe, observed.
 	Why string
 	// tally is what people had said when it was decided to write.
 	tally approval.Tally
@@ -80,7 +80,7 @@ type WriteEffect struct {
 	Name, Key string
 	Status    effect.Status
 	Create    bool
-	// Why is the name of the write in the protocol: reserve, renew, release, settle, lost, late, resolve.
+	// Why is the name of the write in the protocol: reserve, renew, release, settle, suspend, continue, lost, late, resolve.
 	Why string
 }
 
@@ -92,6 +92,9 @@ type Begin struct {
 	Executor   ExecutorRef
 	// Before is when it is too late to begin; Lease is when the lease is over.
 	Before, Lease time.Time
+	// Going is with what it goes on after it was asked back; nil: it begins. Of what was begun before, nothing proves that nothing was
+	// executed but its executor's own statement.
+	Going *Going
 }
 
 // DeclareLapse creates the outcome that ends an attempt whose lease is over. If the name is taken the executor was first.
@@ -143,6 +146,9 @@ const (
 	WhyLost      = "lost"
 	WhyLate      = "late"
 	WhyResolve   = "resolve"
+	WhySuspend   = "suspend"
+	WhyContinue  = "continue"
+	WhySuspended = "suspended"
 	WhyObserve   = "observe"
 	WhyObserved  = "observed"
 )

@@ -9,6 +9,7 @@ import (
 	"ctrlrun.dev/operator/kernel/approval"
 	"ctrlrun.dev/operator/kernel/authority"
 	"ctrlrun.dev/operator/kernel/decision"
+	"ctrlrun.dev/operator/kernel/effect"
 	"ctrlrun.dev/operator/kernel/receipt"
 	"ctrlrun.dev/operator/kernel/timeline"
 )
@@ -29,6 +30,7 @@ func told(s Snapshot, w WriteAction) []timeline.Event {
 	t.preconditions()
 	t.claimable()
 	t.admitted()
+	t.suspended()
 	t.observed()
 	t.ended()
 	t.resolved()
@@ -225,6 +227,30 @@ func (t *telling) admitted() {
 	if x.Mode == AgentMode {
 		t.add(timeline.ExecutionStarted, map[string]string{"claim_id": x.ClaimID, "attempt": attempt})
 	}
+}
+
+// suspended tells that an executor asked back, and that somebody went on. Of rounds that came faster than they could be told, each is told
+// that somebody went on after it.
+func (t *telling) suspended() {
+	was, now := t.before.Suspension, t.after.Suspension
+	if now == nil {
+		return
+	}
+	if was == nil {
+		was = &effect.Suspension{}
+	}
+	resumed := func(from, to int) {
+		for i := from; i < to; i++ {
+			x := now.Continued[i]
+			t.add(timeline.ExecutionResumed, filled(map[string]string{"round": strconv.Itoa(i + 1), "claim": x.Claim.Name, "claim_id": x.ClaimID, "input_hash": x.InputHash}))
+		}
+	}
+	before := min(len(now.Continued), int(now.Round)-1)
+	resumed(len(was.Continued), before)
+	if now.Round != was.Round {
+		t.add(timeline.ExecutionSuspended, map[string]string{"round": strconv.FormatInt(now.Round, 10), "expires": stamp(now.Expiration)})
+	}
+	resumed(max(before, len(was.Continued)), len(now.Continued))
 }
 
 func (t *telling) ended() {

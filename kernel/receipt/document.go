@@ -104,6 +104,7 @@ type Document struct {
 	Execution         decision.Result // how an observed action ended; null exactly if Result is not observed
 	WouldHave         *WouldHave      // what enforce mode would have done; null exactly if Result is not observed
 
+	Rounds   int64     // how often its executor asked back
 	Executor *Executor // what executed it for the operator, or null: its agent did, or nobody
 
 	Preconditions         []Precondition // what had to stay as it was
@@ -386,6 +387,7 @@ func (d Document) putAction(m map[string]any) {
 	for i, p := range d.Preconditions {
 		preconditions[i] = map[string]any{"api_version": p.APIVersion, "kind": p.Kind, "name": p.Name, "pointer": p.Pointer}
 	}
+	m["rounds"] = number(d.Rounds)
 	m["executor"] = d.Executor.document()
 	m["preconditions"] = preconditions
 	m["precondition_at_request"] = orNull(d.PreconditionAtRequest)

@@ -157,7 +157,7 @@ func TestKeysOfAKindAreClosed(t *testing.T) {
 	want := map[string]string{
 		KindAction: common + effect + "action_hash admitted_time approvals approvals_required arguments authority claim_id decision decision_reason " +
 			"environment error execution executor executor_mode late_outcome_name message output policy precondition_at_recheck precondition_at_request preconditions proposed_time reason refused refused_count " +
-			"reporter resource result rules_hash would_have",
+			"reporter resource result rounds rules_hash would_have",
 		KindResolution:     common + effect + "evidence observer reason resolution_name resolution_uid resolver resolvers resolves result",
 		KindStatusMissing:  common + effect + "message reason result",
 		KindEvent:          common + "data event",

@@ -164,6 +164,9 @@ func (r *reader) action(d *Document) {
 			r.fail("executor", "is there, but the agent executed it, or nobody")
 		}
 	}
+	if r.has("rounds") {
+		d.Rounds = r.number("rounds", 0)
+	}
 	if r.has("preconditions") {
 		d.Preconditions = r.preconditions()
 		d.PreconditionAtRequest = r.hashOrNull("precondition_at_request")

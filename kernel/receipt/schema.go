@@ -162,6 +162,7 @@ func actionKeys() []key {
 		{name: "execution", value: nullable(words(decision.Committed, decision.Failed, decision.Ambiguous)),
 			text: "Later. How an observed action ended; null: it was not observed.", later: true},
 		{name: "would_have", value: ref("wouldHaveOrNull"), text: "Later. What enforce mode would have done with an observed action; null: it was not observed.", later: true},
+		{name: "rounds", value: integerFrom(0), text: "Later. How often its executor asked back, so that somebody went on with an answer which nobody approved.", later: true},
 		{name: "executor", value: ref("executorOrNull"), text: "Later. What executed it for the operator; null: its agent did, or nobody.", later: true},
 		{name: "preconditions", value: object{{"type", "array"}, {"items", ref("precondition")}},
 			text: "Later. What had to stay as it was.", later: true},

@@ -464,7 +464,7 @@ var goldenFiles = map[string]struct {
 		kinds: map[string]int{KindAction: 4, KindResolution: 1, KindStatusMissing: 1, KindLedgerAccepted: 1, KindEvent: 1},
 		without: map[string]int{
 			"rules_hash": 1, "refused": 1, "refused_count": 1, "approvals[].rules_hash": 1, "authority": 4, "execution": 4, "would_have": 4,
-			"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4, "resolvers": 1, "executor": 4, "observer": 1,
+			"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4, "resolvers": 1, "executor": 4, "observer": 1, "rounds": 4,
 		},
 	},
 	// Since receipts name authority, and what was observed.
@@ -472,21 +472,21 @@ var goldenFiles = map[string]struct {
 		sum:     "sha256:5ce51469e80bc60a07e9c38cc9069335233363ca38767d24d03ce6e164a71555",
 		head:    "8:sha256:a2c6dda71498d33d345090ccf338b25af955031bf861a7dd4561eb9cd7e3bfbf",
 		kinds:   map[string]int{KindAction: 4, KindEvent: 4},
-		without: map[string]int{"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4, "executor": 4},
+		without: map[string]int{"preconditions": 4, "precondition_at_request": 4, "precondition_at_recheck": 4, "executor": 4, "rounds": 4},
 	},
 	// Since receipts name preconditions, and all who resolved.
 	"golden-oversight.jsonl": {
 		sum:     "sha256:9821806ce0227685608644e6d8827cabc18eef71e06e700534db622efa77716a",
 		head:    "8:sha256:dc7d8c5f18aaf29e945994a6cba4cd1569f332b1bd2b18cc07778cbdb26615f7",
 		kinds:   map[string]int{KindAction: 5, KindEvent: 1, KindResolution: 2},
-		without: map[string]int{"executor": 5, "observer": 2},
+		without: map[string]int{"executor": 5, "observer": 2, "rounds": 5},
 	},
 	// Since receipts name what executed for the operator.
 	"golden-executors.jsonl": {
 		sum:     "sha256:fe4327952daa8b52e65892f2f4a886987afa099c721a1843f7c9a238ddcaf2dc",
 		head:    "3:sha256:5dfc5e3f44b3973d426e79154916f2b3d5baf4c482c29b6dc0047a2d25c65eb5",
 		kinds:   map[string]int{KindAction: 3},
-		without: map[string]int{},
+		without: map[string]int{"rounds": 3},
 	},
 	// Since receipts name the program that looked.
 	"golden-observer.jsonl": {

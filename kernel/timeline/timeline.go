@@ -49,6 +49,10 @@ const (
 	EffectReservationRefused Type = "EFFECT_RESERVATION_REFUSED"
 	// ExecutionStarted: one process was admitted and may act from now on; data: claim_id, attempt.
 	ExecutionStarted Type = "EXECUTION_STARTED"
+	// ExecutionSuspended: the executor asked back, and waits for somebody to go on; data: round, expires.
+	ExecutionSuspended Type = "EXECUTION_SUSPENDED"
+	// ExecutionResumed: one process goes on after a round; data: round, claim, claim_id, and input_hash of the answer it brings.
+	ExecutionResumed Type = "EXECUTION_RESUMED"
 	// ReconciliationStarted: an Executor is asked what became of an attempt that nobody knows of; data: executor, attempt, moment.
 	ReconciliationStarted Type = "RECONCILIATION_STARTED"
 	// ReconciliationResolved: what it said; data: executor, attempt, moment, answer.
@@ -105,7 +109,7 @@ func Types() []Type {
 	return []Type{
 		ActionProposed, ActionHeld, AuthorityResolved, AuthorityDenied, PolicyEvaluated, ApprovalRequested, ApprovalGranted, ApprovalDenied, ApprovalExpired,
 		ApprovalInvalidated, ActionClaimable, ApprovalConsumed, EffectReserved, EffectReservationRefused, ExecutionStarted,
-		ReconciliationStarted, ReconciliationResolved,
+		ExecutionSuspended, ExecutionResumed, ReconciliationStarted, ReconciliationResolved,
 		ExecutionCommitted, ExecutionFailed, ExecutionAmbiguous, ActionDenied, ActionBlocked, ActionExpired, EffectResolved,
 		PolicyInForce, PolicyRemoved, SettingsInForce, SettingsRemoved, GrantInForce, GrantRemoved,
 		DelegationCreated, DelegationRejected, DelegationRevoked, AdmissionGap, ClockSkewDetected,

@@ -85,7 +85,7 @@ var layers = []layer{
 // pureStandard is what the kernel may use of the standard library: values and computations. Not in it are the clock, files,
 // the network, randomness, locks, the environment and the log.
 var pureStandard = []string{
-	"bytes", "cmp", "crypto/sha256", "encoding/base32", "encoding/hex", "encoding/json", "errors", "fmt", "io", "iter", "maps",
+	"bytes", "cmp", "crypto/sha256", "crypto/subtle", "encoding/base32", "encoding/hex", "encoding/json", "errors", "fmt", "io", "iter", "maps",
 	"math", "math/big", "math/bits", "regexp", "slices", "sort", "strconv", "strings", "time", "unicode", "unicode/utf16", "unicode/utf8",
 }
 
