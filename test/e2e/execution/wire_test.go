@@ -90,4 +90,33 @@ var _ = Describe("an operator that executes, on a wire that loses", Serial, func
 		Entry("when the answer to its end is lost", settle, "its answer is lost"),
 		Entry("when its end arrives after it was repeated", settle, "it arrives late"),
 	)
+
+	// Only an Effect has a nonce, and only the second of its writes has who goes on.
+	suspends := regexp.MustCompile(`"nonce":".*"suspension":\{`)
+	continues := regexp.MustCompile(`"nonce":".*"suspension":\{.*"continued":\[`)
+
+	DescribeTable("is asked back, and goes on once",
+		func(write *regexp.Regexp, how string) {
+			withoutOperator()
+			w := &wire{write: write, how: how}
+			operator = startOperatorBehind(w.wrap, controllers.Options{})
+			s := newScene()
+			s.executes(s.executor("refunds"))
+			payment := unique("txn")
+			s.provider.asksBack(payment, 1, created)
+			a := s.askedBack(s.refund(payment, 100), 1)
+			s.goesOn(a)
+			a = s.reaches(a, v1alpha1.ActionCommitted, "")
+			Expect(w.times.Load()).To(Equal(int64(1)))
+			Expect(s.receipt(a).Rounds).To(Equal(int64(1)))
+			Expect(s.receipt(a).RefusedCount).To(BeZero())
+			Consistently(func() []request { return s.provider.of(payment) }).WithTimeout(300 * time.Millisecond).Should(HaveLen(2))
+		},
+		Entry("when that it was asked is lost", suspends, "it is lost"),
+		Entry("when the answer to that is lost", suspends, "its answer is lost"),
+		Entry("when that arrives after it was repeated", suspends, "it arrives late"),
+		Entry("when that somebody goes on is lost", continues, "it is lost"),
+		Entry("when the answer to that somebody goes on is lost", continues, "its answer is lost"),
+		Entry("when that somebody goes on arrives after it was repeated", continues, "it arrives late"),
+	)
 })
