@@ -70,7 +70,7 @@ var (
 // looking lets an Executor ask a lookout, for at most 2 seconds.
 func looking(l *lookout) func(*v1alpha1.ExecutorSpec) {
 	return func(x *v1alpha1.ExecutorSpec) {
-		x.Observe = &v1alpha1.ExecutorObserve{HTTP: v1alpha1.HTTPObserver{Method: http.MethodPost, URL: l.URL + "/looks?attempt={attempt}", TimeoutSeconds: 2}}
+		x.Observe = &v1alpha1.ExecutorObserve{HTTP: &v1alpha1.HTTPObserver{Method: http.MethodPost, URL: l.URL + "/looks?attempt={attempt}", TimeoutSeconds: 2}}
 	}
 }
 
