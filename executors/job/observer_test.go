@@ -86,13 +86,13 @@ func TestWhatALookIsGiven(t *testing.T) {
 	}
 	owner := j.OwnerReferences
 	for what, ok := range map[string]bool{
-		"its name":             j.Name == "ctrlrun-look-"+look.ActionUID && secret.Name == j.Name,
-		"the file":             slices.Equal([]string{j.Spec.Template.Spec.Volumes[0].Secret.Items[0].Key, j.Spec.Template.Spec.Volumes[0].Secret.Items[0].Path}, []string{"question.json", "question.json"}),
-		"it goes with it":      len(owner) == 1 && owner[0].Kind == "Action" && owner[0].UID == types.UID(look.ActionUID) && owner[0].Name == look.ActionName,
-		"it acts as runner":    j.Spec.Template.Spec.ServiceAccountName == "runner",
-		"no other pod":         *j.Spec.BackoffLimit == 0 && *j.Spec.PodReplacementPolicy == batchv1.Failed,
-		"found by its label":   j.Labels[LookLabel] == look.ActionUID && j.Spec.Template.Labels[LookLabel] == look.ActionUID,
-		"not by an executions": j.Labels[ActionLabel] == "" && j.Spec.Template.Labels[ActionLabel] == "" && secret.Labels[ActionLabel] == "",
+		"its name":              j.Name == "ctrlrun-look-"+look.ActionUID && secret.Name == j.Name,
+		"the file":              slices.Equal([]string{j.Spec.Template.Spec.Volumes[0].Secret.Items[0].Key, j.Spec.Template.Spec.Volumes[0].Secret.Items[0].Path}, []string{"question.json", "question.json"}),
+		"it goes with it":       len(owner) == 1 && owner[0].Kind == "Action" && owner[0].UID == types.UID(look.ActionUID) && owner[0].Name == look.ActionName,
+		"it acts as runner":     j.Spec.Template.Spec.ServiceAccountName == "runner",
+		"no other pod":          *j.Spec.BackoffLimit == 0 && *j.Spec.PodReplacementPolicy == batchv1.Failed,
+		"found by its label":    j.Labels[LookLabel] == look.ActionUID && j.Spec.Template.Labels[LookLabel] == look.ActionUID,
+		"not by an execution's": j.Labels[ActionLabel] == "" && j.Spec.Template.Labels[ActionLabel] == "" && secret.Labels[ActionLabel] == "",
 	} {
 		if !ok {
 			t.Errorf("not so: %s", what)
