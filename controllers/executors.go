@@ -28,12 +28,12 @@ type Executors interface {
 	Check(o *v1alpha1.Executor) error
 	// Slot takes one of the executions an Executor may run at a time, for an action. run executes it, for as long as its context lasts
 	// at the most, and says how it ended: Committed, Failed for not executed, or Ambiguous, perhaps asked back. going is with what it goes
-	// on, nil if it begins. release, which is called once, gives the
-	// slot back. If there is none now both are nil, and freed is called once there may be.
+	// on, nil if it begins. release, which is called once, gives the slot back. If there is none now both are nil, and freed is called once
+	// there may be.
 	Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run func(context.Context, *v1alpha1.Action, *flow.Going) effect.Settlement, release func())
-	// Look asks an Executor that observes what became of an attempt, for as long as the context lasts at the most. Why says, of an answer
-	// that is unknown, for what reason.
-	Look(ctx context.Context, o *v1alpha1.Executor, key string, attempt int64, token string) (answer flow.Answer, why string)
+	// Look asks an Executor that observes, for an action, what became of an attempt, for as long as the context lasts at the most. Why says,
+	// of an answer that is unknown, for what reason.
+	Look(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action, key string, attempt int64, token string) (answer flow.Answer, why string)
 }
 
 // noExecutors is of an operator that was not told how to execute anything.
@@ -47,7 +47,7 @@ func (noExecutors) Slot(*v1alpha1.Executor, types.UID, func()) (func(context.Con
 	return nil, nil
 }
 
-func (noExecutors) Look(context.Context, *v1alpha1.Executor, string, int64, string) (flow.Answer, string) {
+func (noExecutors) Look(context.Context, *v1alpha1.Executor, *v1alpha1.Action, string, int64, string) (flow.Answer, string) {
 	return flow.AnswerUnknown, "this operator asks nobody"
 }
 

@@ -138,7 +138,7 @@ func (x *observation) ask(ctx context.Context) (answer flow.Answer, message stri
 	ctx, cancel := context.WithTimeout(ctx, x.step.Observer.Timeout)
 	defer cancel()
 	x.crash("before look")
-	answer, message = x.executions.executors.Look(ctx, x.executor, x.step.Key, x.step.Attempt, x.step.Token)
+	answer, message = x.executions.executors.Look(ctx, x.executor, x.action, x.step.Key, x.step.Attempt, x.step.Token)
 	x.crash("after look")
 	finished = true
 	return answer, message

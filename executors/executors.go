@@ -8,6 +8,7 @@ import (
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/effect"
+	"ctrlrun.dev/operator/kernel/flow"
 )
 
 // Call is one execution, as it was admitted.
@@ -84,4 +85,38 @@ func Output(text []byte) []byte {
 		return nil
 	}
 	return encoded
+}
+
+// Look is one question what became of an attempt, and whose it is.
+type Look struct {
+	Namespace  string
+	ActionName string // of the Action that asks
+	ActionUID  string
+	// What is asked.
+	EffectKey string
+	Attempt   int64
+	Token     string
+}
+
+// Question is all that an observer is told, in canonical JSON.
+func (l Look) Question() ([]byte, error) {
+	return canonical.Encode(map[string]any{"attempt": l.Attempt, "effect_key": l.EffectKey, "token": l.Token})
+}
+
+// Said reads the answer of an observer: an object of the one member answer. Whatever it does not know is unknown, and so is every other
+// text; why says which, and holds nothing of it.
+func Said(text []byte) (answer flow.Answer, why string) {
+	value, err := canonical.Parse(text)
+	members, ok := value.(map[string]any)
+	if err == nil && ok && len(members) == 1 {
+		switch members["answer"] {
+		case "committed":
+			return flow.AnswerCommitted, ""
+		case "not_executed":
+			return flow.AnswerNotExecuted, ""
+		case "unknown":
+			return flow.AnswerUnknown, "it does not know"
+		}
+	}
+	return flow.AnswerUnknown, `it was answered with something else than {"answer": "committed"}, not_executed or unknown`
 }

@@ -20,7 +20,7 @@ func Executor(o *v1alpha1.Executor, check func(*v1alpha1.Executor) error) flow.E
 	x := flow.Executor{Name: o.Name, Types: o.Spec.ActionTypes}
 	x.OnlyObserves = o.Spec.HTTP == nil && o.Spec.Job == nil && o.Spec.Kubernetes == nil && o.Spec.Observe != nil
 	if look := o.Spec.Observe; look != nil {
-		x.Observes = &flow.Observer{Eager: look.Eager != nil && *look.Eager, Timeout: time.Duration(look.HTTP.TimeoutSeconds) * time.Second}
+		x.Observes = &flow.Observer{Eager: look.Eager != nil && *look.Eager, Timeout: lookTimeout(look)}
 	}
 	hash, err := executorHash(o)
 	if err == nil {
@@ -34,6 +34,17 @@ func Executor(o *v1alpha1.Executor, check func(*v1alpha1.Executor) error) flow.E
 		x.Invalid = err.Error()
 	}
 	return x
+}
+
+// lookTimeout of an observer that has neither way is 0: it is not valid.
+func lookTimeout(o *v1alpha1.ExecutorObserve) time.Duration {
+	switch {
+	case o.HTTP != nil:
+		return time.Duration(o.HTTP.TimeoutSeconds) * time.Second
+	case o.Job != nil:
+		return time.Duration(o.Job.TimeoutSeconds) * time.Second
+	}
+	return 0
 }
 
 // ExecutorHash is the hash of how an Executor executes, "" if it has none.
@@ -77,6 +88,9 @@ func judgeExecutor(o *v1alpha1.Executor) error {
 	}
 	if ways != 1 && (ways != 0 || o.Spec.Observe == nil) {
 		return fmt.Errorf("spec: it has %d of http, job and kubernetes; give exactly one, or observe alone", ways)
+	}
+	if look := o.Spec.Observe; look != nil && (look.HTTP == nil) == (look.Job == nil) {
+		return fmt.Errorf("spec.observe: give either http or job")
 	}
 	if len(o.Spec.ActionTypes) == 0 || o.Spec.ServiceAccountName == "" {
 		return fmt.Errorf("spec: it needs actionTypes and serviceAccountName")

@@ -148,6 +148,7 @@ type HTTPExecutor struct {
 // asks at most once. An answer becomes a Resolution that the operator makes; no receipt is written anew.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:XValidation:rule="has(self.http) != has(self.job)",message="give either http or job"
 type ExecutorObserve struct {
 	// eager: it is asked also right after an attempt ended because its executor did not know, not only when another proposal meets
 	// what nobody knows of.
@@ -155,7 +156,13 @@ type ExecutorObserve struct {
 	// +nullable
 	Eager *bool `json:"eager,omitempty"`
 	// http asks by one request.
-	HTTP HTTPObserver `json:"http"`
+	// +optional
+	// +nullable
+	HTTP *HTTPObserver `json:"http,omitempty"`
+	// job asks by a pod that runs once.
+	// +optional
+	// +nullable
+	Job *JobObserver `json:"job,omitempty"`
 }
 
 // HTTPObserver asks by one HTTP request, on a connection of its own: no redirect is followed, nothing is sent again. Status 200 with
@@ -185,6 +192,25 @@ type HTTPObserver struct {
 	// timeoutSeconds bounds the look.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=60
+	TimeoutSeconds int32 `json:"timeoutSeconds"`
+}
+
+// JobObserver asks by one pod, by a Job without retries. The question, {"attempt":...,"effect_key":...,"token":...}, is in a file that a
+// Secret holds. If the container exits with 0, its termination message is the answer: a JSON object of one member, answer, which is
+// committed, not_executed or unknown. Everything else is unknown. A pod that started is never replaced.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type JobObserver struct {
+	// template of the pod, as in a Job. It has one container, restartPolicy Never, and no serviceAccountName: that is the
+	// Executor's. Nothing in it stands for what is asked.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:XPreserveUnknownFields
+	Template corev1.PodTemplateSpec `json:"template"`
+	// timeoutSeconds bounds the look, from before the Job is made.
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=600
 	TimeoutSeconds int32 `json:"timeoutSeconds"`
 }
 

@@ -3,7 +3,6 @@ package httpexec
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 
 	"ctrlrun.dev/operator/api/v1alpha1"
 	"ctrlrun.dev/operator/client/transport"
+	"ctrlrun.dev/operator/executors"
 	"ctrlrun.dev/operator/kernel/canonical"
 	"ctrlrun.dev/operator/kernel/flow"
 )
@@ -27,7 +27,7 @@ type Observer struct {
 }
 
 // NewObserver reads a spec. It refuses whatever can be seen to be wrong without a question and without what the references hold.
-func NewObserver(spec v1alpha1.HTTPObserver) (*Observer, error) {
+func NewObserver(spec *v1alpha1.HTTPObserver) (*Observer, error) {
 	if spec.Method != http.MethodGet && spec.Method != http.MethodPost {
 		return nil, fmt.Errorf("method is %q; it is GET or POST", spec.Method)
 	}
@@ -76,12 +76,11 @@ func (o *Observer) References() []Reference { return o.sender.References() }
 
 // Ask sends the question, once. Whatever is not a whole answer of status 200 that says committed or not_executed is unknown; the text,
 // which holds nothing of the question and nothing of the answer, says why.
-func (o *Observer) Ask(ctx context.Context, key string, attempt int64, token string, values Values) (flow.Answer, string) {
+func (o *Observer) Ask(ctx context.Context, look executors.Look, values Values) (flow.Answer, string) {
 	unknown := func(why string) (flow.Answer, string) { return flow.AnswerUnknown, o.sender.sentence(why) }
-	question := map[string]any{"effect_key": key, "attempt": json.Number(fmt.Sprint(attempt)), "token": token}
-	body, err := json.Marshal(question)
+	body, err := look.Question()
 	if err != nil {
-		return unknown("it was not sent: the question cannot be written")
+		return unknown("it was not sent: the question has no canonical form")
 	}
 	parsed, err := canonical.Parse(body)
 	if err != nil {
@@ -101,9 +100,6 @@ func (o *Observer) Ask(ctx context.Context, key string, attempt int64, token str
 		request.Header.Set(h.name, value)
 	}
 	if o.sender.method == http.MethodPost {
-		if body, err = canonical.Encode(parsed); err != nil {
-			return unknown("it was not sent: the question has no canonical form")
-		}
 		request.Header.Set("Content-Type", "application/json")
 		request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
@@ -131,27 +127,9 @@ func (o *Observer) Ask(ctx context.Context, key string, attempt int64, token str
 	case len(text) > maxAnswer:
 		return unknown("the answer is too long")
 	}
-	switch said(text) {
-	case "committed":
-		return flow.AnswerCommitted, ""
-	case "not_executed":
-		return flow.AnswerNotExecuted, ""
-	case "unknown":
-		return unknown("it does not know")
+	answer, why := executors.Said(text)
+	if answer == flow.AnswerUnknown {
+		return unknown(why)
 	}
-	return unknown(`it was answered with something else than {"answer": "committed"}, not_executed or unknown`)
-}
-
-// said is the word in an answer, "" if it is no object of that one member.
-func said(text []byte) string {
-	value, err := canonical.Parse(text)
-	if err != nil {
-		return ""
-	}
-	members, ok := value.(map[string]any)
-	if !ok || len(members) != 1 {
-		return ""
-	}
-	word, _ := members["answer"].(string)
-	return word
+	return answer, ""
 }

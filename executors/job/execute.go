@@ -43,10 +43,10 @@ const (
 	cleaning = 10 * time.Second
 )
 
-// execution is one execution of a call.
+// execution is one run of a Job for an errand.
 type execution struct {
 	*Executor
-	call   executors.Call
+	errand errand
 	id     string
 	client kubernetes.Interface
 	writer *apiserver.Writer
@@ -60,44 +60,59 @@ type execution struct {
 //
 // When ctx ends, the Job goes on to its deadline, and how it ends is unknown.
 func (e *Executor) Execute(ctx context.Context, call executors.Call, config *rest.Config) executors.Result {
+	return e.run(ctx, executionOf(call), config).Result
+}
+
+// ending is how a run ended.
+type ending struct {
+	executors.Result
+	// message is what the container left to say if it exited with 0; nil if that is not known.
+	message *string
+}
+
+// run makes the Job of an errand and waits for its end.
+func (e *Executor) run(ctx context.Context, r errand, config *rest.Config) ending {
 	deadline := e.deadline(ctx)
 	if deadline < time.Second {
-		return nothingMade(errLate)
+		return ending{Result: nothingMade(errLate)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline+e.grace()+slack+patience)
 	defer cancel()
-	x, err := e.begin(ctx, call, config)
+	x, err := e.begin(ctx, r, config)
 	if err != nil {
-		return nothingMade(err)
+		return ending{Result: nothingMade(err)}
 	}
 	defer x.pods.Stop()
 	switch {
 	case x.state.job != nil:
-		return executors.Unknown(anothersJob)
+		return ending{Result: x.anothers("Job")}
 	case len(x.state.pods) > 0:
-		return executors.Unknown("there is a pod of this action already, which this execution did not make")
+		return ending{Result: x.anothers("pod")}
 	}
 
 	secret, result := x.createSecret(ctx)
 	if secret == nil {
-		return result
+		return ending{Result: result}
 	}
 	if result, created := x.createJob(ctx); !created {
 		// A Job that comes late finds no Secret, and its pod does not start.
 		x.removeSecret(ctx, secret)
-		return result
+		return ending{Result: result}
 	}
 	x.handOver(ctx, secret)
-	result, ended := x.follow(ctx)
+	end, ended := x.follow(ctx)
 	if ended {
 		x.removeSecret(ctx, secret)
 	}
-	return result
+	return end
 }
 
 var errLate = errors.New("less than a second is left")
 
-const anothersJob = "there is a Job of this action already, which this execution did not make"
+// anothers says that something is there that was not made by this run.
+func (x *execution) anothers(what string) executors.Result {
+	return executors.Unknown(fmt.Sprintf("there is a %s of this %s already, which this execution did not make", what, x.errand.kind))
+}
 
 func nothingMade(err error) executors.Result {
 	return executors.NotExecuted("nothing was run: " + err.Error())
@@ -123,11 +138,11 @@ func (e *Executor) grace() time.Duration {
 
 // begin looks for what is there, and watches pods from before there is a Job, so that none comes and goes unseen. Whoever may not read
 // Jobs could not learn how one ended, and learns it here, where nothing has been run.
-func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.Config) (*execution, error) {
-	if len(validation.IsDNS1123Label(nameOf(call))) > 0 {
+func (e *Executor) begin(ctx context.Context, r errand, config *rest.Config) (*execution, error) {
+	if len(validation.IsDNS1123Label(r.name)) > 0 {
 		return nil, errors.New("the action has no uid that a Job can be named by")
 	}
-	if strings.ContainsRune(call.EffectKey, 0) {
+	if strings.ContainsRune(r.effectKey, 0) {
 		// The container would never start, and its end prove nothing.
 		return nil, errors.New("the effect key has a NUL, which no environment variable can hold")
 	}
@@ -143,17 +158,17 @@ func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.
 		return nil, errors.New("the connection of the ServiceAccount cannot be used")
 	}
 	x := &execution{
-		Executor: e, call: call, id: uuid.NewString(), client: client, writer: writer,
+		Executor: e, errand: r, id: uuid.NewString(), client: client, writer: writer,
 		state: state{pods: map[types.UID]*sighting{}},
 	}
-	j, err := client.BatchV1().Jobs(call.Namespace).Get(ctx, nameOf(call), metav1.GetOptions{})
+	j, err := client.BatchV1().Jobs(r.namespace).Get(ctx, r.name, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		x.state.job = j
 	case !apierrors.IsNotFound(err):
 		return nil, failure("reading the Job", err)
 	}
-	list, err := client.CoreV1().Pods(call.Namespace).List(ctx, x.selector())
+	list, err := client.CoreV1().Pods(r.namespace).List(ctx, x.selector())
 	if err != nil {
 		return nil, failure("listing pods", err)
 	}
@@ -163,7 +178,7 @@ func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.
 	x.pods, err = watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = x.selector().LabelSelector
-			return client.CoreV1().Pods(call.Namespace).Watch(ctx, o)
+			return client.CoreV1().Pods(r.namespace).Watch(ctx, o)
 		},
 	})
 	if err != nil {
@@ -173,7 +188,7 @@ func (e *Executor) begin(ctx context.Context, call executors.Call, config *rest.
 }
 
 func (x *execution) selector() metav1.ListOptions {
-	return metav1.ListOptions{LabelSelector: ActionLabel + "=" + x.call.ActionUID}
+	return metav1.ListOptions{LabelSelector: x.errand.label + "=" + x.errand.actionUID}
 }
 
 // failure says that a request failed. The apiserver's own words can quote values, its reasons cannot.
@@ -201,12 +216,12 @@ func (x *execution) create(ctx context.Context, object any, path ...string) (api
 // createSecret makes the Secret. Without it there is no Job, and so nothing was executed, whatever the answer is; unless it is there
 // already: then somebody is executing this action, or has.
 func (x *execution) createSecret(ctx context.Context) (*corev1.Secret, executors.Result) {
-	answer, err := x.create(ctx, secretFor(x.call), "api", "v1", "namespaces", x.call.Namespace, "secrets")
+	answer, err := x.create(ctx, secretFor(x.errand), "api", "v1", "namespaces", x.errand.namespace, "secrets")
 	if err != nil {
 		return nil, nothingMade(fmt.Errorf("creating the Secret: %w", err))
 	}
 	if s, ok := answer.Status(); ok && s.Reason == metav1.StatusReasonAlreadyExists {
-		return nil, executors.Unknown("there is a Secret of this action already, which this execution did not make")
+		return nil, x.anothers("Secret")
 	}
 	made := &corev1.Secret{}
 	if !answer.OK() || json.Unmarshal(answer.Body, made) != nil || made.UID == "" {
@@ -222,7 +237,7 @@ func (x *execution) createJob(ctx context.Context) (executors.Result, bool) {
 	if ctx.Err() != nil || deadline < time.Second {
 		return nothingMade(errLate), false
 	}
-	answer, err := x.create(ctx, x.jobFor(x.call, x.id, deadline), "apis", "batch", "v1", "namespaces", x.call.Namespace, "jobs")
+	answer, err := x.create(ctx, x.jobFor(x.errand, x.id, deadline), "apis", "batch", "v1", "namespaces", x.errand.namespace, "jobs")
 	if err == nil {
 		if reason, refused := answer.Refusal(); refused {
 			return nothingMade(fmt.Errorf("the apiserver refused the Job: %s", reason)), false
@@ -238,7 +253,7 @@ func (x *execution) createJob(ctx context.Context) (executors.Result, bool) {
 
 // mine reports whether a Job is the one that this execution created.
 func (x *execution) mine(j *batchv1.Job) bool {
-	return j.Name == nameOf(x.call) && j.UID != "" && j.Annotations[executionAnnotation] == x.id
+	return j.Name == x.errand.name && j.UID != "" && j.Annotations[executionAnnotation] == x.id
 }
 
 // findJob looks for the Job whose creation was not answered. That it is not there proves nothing: it may still come. It is not created
@@ -249,13 +264,13 @@ func (x *execution) findJob(ctx context.Context) (executors.Result, bool) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		j, err := x.client.BatchV1().Jobs(x.call.Namespace).Get(ctx, nameOf(x.call), metav1.GetOptions{})
+		j, err := x.client.BatchV1().Jobs(x.errand.namespace).Get(ctx, x.errand.name, metav1.GetOptions{})
 		switch {
 		case err == nil && x.mine(j):
 			x.state.job = j
 			return executors.Result{}, true
 		case err == nil:
-			return executors.Unknown(anothersJob), false
+			return x.anothers("Job"), false
 		}
 		select {
 		case <-ctx.Done():
@@ -287,17 +302,17 @@ func (x *execution) removeSecret(ctx context.Context, secret *corev1.Secret) {
 
 // follow waits until it is known how the Job ended, and reports whether that is so. That nothing was executed it says only if it is so
 // for a whole interval: events of pods can be on their way when the Job is read, and one of them may say otherwise.
-func (x *execution) follow(ctx context.Context) (executors.Result, bool) {
+func (x *execution) follow(ctx context.Context) (ending, bool) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	events, turns := x.pods.ResultChan(), 0
 	for {
 		ended := false
 		if x.read(ctx) {
-			var result executors.Result
-			result, ended = x.judge(x.state)
-			if ended && (result.State != effect.Failed || turns > 1) {
-				return result, true
+			var end ending
+			end, ended = x.judge(x.state)
+			if ended && (end.State != effect.Failed || turns > 1) {
+				return end, true
 			}
 		}
 		if !ended {
@@ -305,7 +320,7 @@ func (x *execution) follow(ctx context.Context) (executors.Result, bool) {
 		}
 		select {
 		case <-ctx.Done():
-			return executors.Unknown("the time was over, and the Job had not ended"), false
+			return ending{Result: executors.Unknown("the time was over, and the Job had not ended")}, false
 		case <-ticker.C:
 			if ended {
 				turns++
@@ -331,7 +346,7 @@ func (x *execution) see(event watch.Event) bool {
 
 // read reads the Job, and its pods where their events do not tell enough. It returns false if there was no answer.
 func (x *execution) read(ctx context.Context) bool {
-	j, err := x.client.BatchV1().Jobs(x.call.Namespace).Get(ctx, nameOf(x.call), metav1.GetOptions{})
+	j, err := x.client.BatchV1().Jobs(x.errand.namespace).Get(ctx, x.errand.name, metav1.GetOptions{})
 	switch {
 	case err == nil && j.UID == x.state.job.UID:
 		x.state.job = j
@@ -344,7 +359,7 @@ func (x *execution) read(ctx context.Context) bool {
 	if !over && !x.state.gap {
 		return true
 	}
-	list, err := x.client.CoreV1().Pods(x.call.Namespace).List(ctx, x.selector())
+	list, err := x.client.CoreV1().Pods(x.errand.namespace).List(ctx, x.selector())
 	if err != nil {
 		return false
 	}

@@ -1,4 +1,5 @@
-// Package jobexec executes an action by a Job of Kubernetes that runs one pod, as a ServiceAccount.
+// Package jobexec executes an action by a Job of Kubernetes that runs one pod, as a ServiceAccount; and looks by one what became of an
+// attempt.
 //
 // # In which order
 //
@@ -21,6 +22,11 @@
 //
 // Kubernetes says of a Job with one completion that its program "may sometimes be started twice". No setting of a Job excludes that,
 // so what runs in it has to hold the idempotency token against it.
+//
+// # Looks
+//
+// A Job that looks is made, followed and judged in the same way. Its answer is what the container of the only pod left to say when it
+// exited with 0. Everything else is unknown: that for certain nothing was run says nothing of the attempt that is looked for.
 package jobexec
 
 import (
@@ -38,13 +44,14 @@ import (
 )
 
 const (
-	// Directory is where the container finds the arguments.
+	// Directory is where the container finds the arguments, or the question: arguments.json, whose path is in the environment variable
+	// CTRLRUN_ARGUMENTS_FILE, or question.json, whose path is in CTRLRUN_QUESTION_FILE. Both are canonical JSON.
 	Directory = "/var/run/ctrlrun"
-	// ArgumentsFile holds them as canonical JSON. Its path is in the environment variable CTRLRUN_ARGUMENTS_FILE.
-	ArgumentsFile = Directory + "/arguments.json"
 
-	// ActionLabel is on the Secret, the Job and the pod: the uid of the action.
+	// ActionLabel is on the Secret, the Job and the pod of an execution: the uid of the action.
 	ActionLabel = "ctrlrun.dev/action-uid"
+	// LookLabel is on the Secret, the Job and the pod of a look: the uid of the action that asks.
+	LookLabel = "ctrlrun.dev/look-uid"
 	// ActionAnnotation is on the Secret, the Job and the pod: the name of the action.
 	ActionAnnotation = "ctrlrun.dev/action"
 	// executionAnnotation tells a Job that this execution made from one of its name that it did not.
@@ -143,7 +150,7 @@ func checkContainer(c corev1.Container) error {
 	}
 	for _, m := range c.VolumeMounts {
 		if inside(m.MountPath, Directory) || inside(Directory, m.MountPath) {
-			return fmt.Errorf("containers[0].volumeMounts: %s would hide %s", m.MountPath, ArgumentsFile)
+			return fmt.Errorf("containers[0].volumeMounts: %s would hide %s", m.MountPath, Directory)
 		}
 	}
 	return nil

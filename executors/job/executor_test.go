@@ -123,7 +123,7 @@ func TestManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := e.jobFor(call, "id", 90*time.Second)
+	j := e.jobFor(executionOf(call), "id", 90*time.Second)
 	data, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)
@@ -141,9 +141,9 @@ func TestManifests(t *testing.T) {
 		"it is not kept long":  *j.Spec.TTLSecondsAfterFinished == 86400,
 		"its ServiceAccount":   j.Spec.Template.Spec.ServiceAccountName == "runner",
 		"without its token":    !*j.Spec.Template.Spec.AutomountServiceAccountToken,
-		"named by the action":  j.Name == "ctrlrun-"+call.ActionUID && secretFor(call).Name == j.Name,
-		"the arguments":        string(secretFor(call).Data["arguments.json"]) == string(call.Arguments),
-		"not to be changed":    *secretFor(call).Immutable,
+		"named by the action":  j.Name == "ctrlrun-"+call.ActionUID && secretFor(executionOf(call)).Name == j.Name,
+		"the arguments":        string(secretFor(executionOf(call)).Data["arguments.json"]) == string(call.Arguments),
+		"not to be changed":    *secretFor(executionOf(call)).Immutable,
 		"the template is kept": len(s.Template.Spec.Volumes) == 0 && len(e.template.Spec.Volumes) == 0 && len(e.template.Spec.Containers[0].Env) == 0,
 	} {
 		if !ok {

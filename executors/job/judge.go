@@ -33,8 +33,9 @@ type state struct {
 }
 
 // judge says what is known of an execution, and whether that is the end of it.
-func (e *Executor) judge(s state) (executors.Result, bool) {
-	unknown := func(why string) (executors.Result, bool) { return executors.Unknown(why), true }
+func (e *Executor) judge(s state) (ending, bool) {
+	unknown := func(why string) (ending, bool) { return ending{Result: executors.Unknown(why)}, true }
+	notExecuted := func(why string) (ending, bool) { return ending{Result: executors.NotExecuted(why)}, true }
 	counted := s.job.Status.Succeeded + s.job.Status.Failed
 	if len(s.pods) > 1 || counted > 1 {
 		return unknown("the Job had more than one pod, so it may have run twice")
@@ -42,7 +43,7 @@ func (e *Executor) judge(s state) (executors.Result, bool) {
 	var one *sighting
 	for _, one = range s.pods {
 		if !metav1.IsControlledBy(one.pod, s.job) {
-			return unknown("there is a pod of this action that is not the Job's")
+			return unknown("there is a pod with its label that is not the Job's")
 		}
 	}
 	failed, complete := finished(s.job, batchv1.JobFailed), finished(s.job, batchv1.JobComplete)
@@ -52,7 +53,7 @@ func (e *Executor) judge(s state) (executors.Result, bool) {
 	} else if t != nil {
 		switch {
 		case t.ExitCode == 0:
-			return executors.Committed(executors.Output([]byte(t.Message))), true
+			return ending{executors.Committed(executors.Output([]byte(t.Message))), &t.Message}, true
 		// A container that was killed for its memory may exit with any code. It is not its statement.
 		case !slices.Contains(e.notExecuted, t.ExitCode) || t.Reason != reasonError:
 			return unknown(fmt.Sprintf("the container exited with %d", t.ExitCode))
@@ -61,32 +62,32 @@ func (e *Executor) judge(s state) (executors.Result, bool) {
 		case complete:
 			return unknown(fmt.Sprintf("the container exited with %d, and the Job is complete", t.ExitCode))
 		case failed:
-			return executors.NotExecuted(fmt.Sprintf("the container exited with %d", t.ExitCode)), true
+			return notExecuted(fmt.Sprintf("the container exited with %d", t.ExitCode))
 		}
 		// Until the Job has failed, its controller may make another pod.
-		return executors.Result{}, false
+		return ending{}, false
 	}
 
 	switch {
 	case s.deleted:
 		return unknown("the Job was deleted while it ran")
 	case complete && counted == 1 && s.job.Status.Succeeded == 1:
-		return executors.Committed(nil), true
+		return ending{Result: executors.Committed(nil)}, true
 	case complete:
 		return unknown("the Job is complete, and no pod of it is known to have succeeded")
 	case !failed:
-		return executors.Result{}, false
+		return ending{}, false
 	case one == nil && s.gap:
 		return unknown("the Job failed, and how its pod ended is not known")
 	case one == nil && counted > 0:
 		// There was a pod, and its events are on their way.
-		return executors.Result{}, false
+		return ending{}, false
 	case one == nil:
-		return executors.NotExecuted("the Job failed without having made a pod"), true
+		return notExecuted("the Job failed without having made a pod")
 	case neverBound(one.pod) && !s.gap:
-		return executors.NotExecuted("the Job failed, and its pod was deleted before it was given to a node"), true
+		return notExecuted("the Job failed, and its pod was deleted before it was given to a node")
 	case !one.gone && one.pod.Status.Phase != corev1.PodFailed && one.pod.Status.Phase != corev1.PodSucceeded:
-		return executors.Result{}, false
+		return ending{}, false
 	}
 	return unknown("the Job failed, and how its pod ended is not known")
 }

@@ -64,11 +64,11 @@ func New(config *rest.Config) (*Pool, error) {
 	return &Pool{identities: ids, lanes: map[types.UID]*lane{}}, nil
 }
 
-// Check says what is wrong with how an Executor executes, and nil if nothing is.
+// Check says what is wrong with how an Executor executes and observes, and nil if nothing is.
 func (*Pool) Check(o *v1alpha1.Executor) error {
-	if look := o.Spec.Observe; look != nil {
-		if _, err := httpexec.NewObserver(look.HTTP); err != nil {
-			return fmt.Errorf("spec.observe.http: %w", err)
+	if o.Spec.Observe != nil {
+		if _, err := sight(o); err != nil {
+			return err
 		}
 		if o.Spec.HTTP == nil && o.Spec.Job == nil && o.Spec.Kubernetes == nil {
 			return nil
@@ -78,12 +78,12 @@ func (*Pool) Check(o *v1alpha1.Executor) error {
 	return err
 }
 
-// Look asks an Executor what became of an attempt, as its ServiceAccount.
-func (p *Pool) Look(ctx context.Context, o *v1alpha1.Executor, key string, attempt int64, token string) (flow.Answer, string) {
+// Look asks an Executor for an action what became of an attempt, as its ServiceAccount.
+func (p *Pool) Look(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action, key string, attempt int64, token string) (flow.Answer, string) {
 	if o.Spec.Observe == nil {
 		return flow.AnswerUnknown, "the Executor does not observe"
 	}
-	x, err := httpexec.NewObserver(o.Spec.Observe.HTTP)
+	ask, err := sight(o)
 	if err != nil {
 		return flow.AnswerUnknown, "the Executor is not valid: " + err.Error()
 	}
@@ -91,13 +91,43 @@ func (p *Pool) Look(ctx context.Context, o *v1alpha1.Executor, key string, attem
 	if err != nil {
 		return flow.AnswerUnknown, err.Error()
 	}
-	values := httpexec.Values{}
-	for _, ref := range x.References() {
-		if values[ref], err = as.value(ctx, ref.Kind == httpexec.Secret, ref.Name, ref.Key); err != nil {
-			return flow.AnswerUnknown, err.Error()
+	return ask(ctx, executors.Look{
+		Namespace: a.Namespace, ActionName: a.Name, ActionUID: string(a.UID), EffectKey: key, Attempt: attempt, Token: token,
+	}, as)
+}
+
+// asker asks as a ServiceAccount.
+type asker func(ctx context.Context, look executors.Look, as *identity) (flow.Answer, string)
+
+// sight is how an Executor that observes does so.
+func sight(o *v1alpha1.Executor) (asker, error) {
+	switch spec := o.Spec.Observe; {
+	case (spec.HTTP == nil) == (spec.Job == nil):
+		return nil, fmt.Errorf("spec.observe: give either http or job")
+	case spec.Job != nil:
+		x, err := jobexec.NewObserver(spec.Job, o.Spec.ServiceAccountName)
+		if err != nil {
+			return nil, fmt.Errorf("spec.observe.job: %w", err)
 		}
+		return func(ctx context.Context, look executors.Look, as *identity) (flow.Answer, string) {
+			return x.Ask(ctx, look, as.config)
+		}, nil
 	}
-	return x.Ask(ctx, key, attempt, token, values)
+	x, err := httpexec.NewObserver(o.Spec.Observe.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("spec.observe.http: %w", err)
+	}
+	return func(ctx context.Context, look executors.Look, as *identity) (flow.Answer, string) {
+		values := httpexec.Values{}
+		for _, ref := range x.References() {
+			value, err := as.value(ctx, ref.Kind == httpexec.Secret, ref.Name, ref.Key)
+			if err != nil {
+				return flow.AnswerUnknown, err.Error()
+			}
+			values[ref] = value
+		}
+		return x.Ask(ctx, look, values)
+	}, nil
 }
 
 // runner executes a call as a ServiceAccount.

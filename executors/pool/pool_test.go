@@ -1,10 +1,12 @@
 package pool
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,6 +25,40 @@ func anExecutor(concurrent, perMinute int32) *v1alpha1.Executor {
 }
 
 func nobody() {}
+
+// What an Executor looks by is checked beside how it executes, and both may be Jobs.
+func TestObserversAreChecked(t *testing.T) {
+	pod := func(change ...func(*corev1.PodSpec)) (template corev1.PodTemplateSpec) {
+		template.Spec.Containers = []corev1.Container{{Name: "main", Image: "lookout"}}
+		for _, c := range change {
+			c(&template.Spec)
+		}
+		return template
+	}
+	restarts := func(p *corev1.PodSpec) { p.RestartPolicy = corev1.RestartPolicyAlways }
+	asks := &v1alpha1.HTTPObserver{Method: "GET", URL: "https://lookout.example.com/", TimeoutSeconds: 10}
+	runs := &v1alpha1.JobExecutor{Template: pod(), TimeoutSeconds: 60}
+	looks := &v1alpha1.JobObserver{Template: pod(), TimeoutSeconds: 60}
+	for name, c := range map[string]struct {
+		spec v1alpha1.ExecutorSpec
+		want string // in the error, or "" if there is none
+	}{
+		"a Job alone":              {v1alpha1.ExecutorSpec{Observe: &v1alpha1.ExecutorObserve{Job: looks}}, ""},
+		"a Job beside a Job":       {v1alpha1.ExecutorSpec{Job: runs, Observe: &v1alpha1.ExecutorObserve{Job: looks}}, ""},
+		"a request beside a Job":   {v1alpha1.ExecutorSpec{Job: runs, Observe: &v1alpha1.ExecutorObserve{HTTP: asks}}, ""},
+		"neither":                  {v1alpha1.ExecutorSpec{Job: runs, Observe: &v1alpha1.ExecutorObserve{}}, "either http or job"},
+		"both":                     {v1alpha1.ExecutorSpec{Observe: &v1alpha1.ExecutorObserve{HTTP: asks, Job: looks}}, "either http or job"},
+		"a pod that restarts":      {v1alpha1.ExecutorSpec{Observe: &v1alpha1.ExecutorObserve{Job: &v1alpha1.JobObserver{Template: pod(restarts), TimeoutSeconds: 60}}}, "spec.observe.job: template.spec: restartPolicy"},
+		"a look that takes long":   {v1alpha1.ExecutorSpec{Job: runs, Observe: &v1alpha1.ExecutorObserve{Job: &v1alpha1.JobObserver{Template: pod(), TimeoutSeconds: 601}}}, "spec.observe.job: timeoutSeconds"},
+		"beside what is not valid": {v1alpha1.ExecutorSpec{Job: &v1alpha1.JobExecutor{Template: pod()}, Observe: &v1alpha1.ExecutorObserve{Job: looks}}, "spec.job: timeoutSeconds"},
+	} {
+		o := &v1alpha1.Executor{Spec: c.spec}
+		o.Spec.ServiceAccountName = "runner"
+		if err := (&Pool{}).Check(o); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+}
 
 // So many run at a time, and whoever has waited the longest is told first, once.
 func TestSlotsAreGivenBackInOrder(t *testing.T) {

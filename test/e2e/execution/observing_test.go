@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,13 +71,21 @@ var (
 // looking lets an Executor ask a lookout, for at most 2 seconds.
 func looking(l *lookout) func(*v1alpha1.ExecutorSpec) {
 	return func(x *v1alpha1.ExecutorSpec) {
-		x.Observe = &v1alpha1.ExecutorObserve{HTTP: v1alpha1.HTTPObserver{Method: http.MethodPost, URL: l.URL + "/looks?attempt={attempt}", TimeoutSeconds: 2}}
+		x.Observe = &v1alpha1.ExecutorObserve{HTTP: &v1alpha1.HTTPObserver{Method: http.MethodPost, URL: l.URL + "/looks?attempt={attempt}", TimeoutSeconds: 2}}
 	}
 }
 
 func eagerly(x *v1alpha1.ExecutorSpec) {
 	yes := true
 	x.Observe.Eager = &yes
+}
+
+// byJob lets an Executor look by a Job instead, which is returned.
+func byJob(x *v1alpha1.ExecutorSpec) *v1alpha1.JobObserver {
+	look := &v1alpha1.JobObserver{TimeoutSeconds: 10}
+	look.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "lookout"}}
+	x.Observe.HTTP, x.Observe.Job = nil, look
+	return look
 }
 
 // alone lets agents execute.
@@ -363,6 +372,14 @@ var _ = Describe("an Executor's observe", func() {
 		Entry("with a method that changes things", "spec.observe.http.method", func(x *v1alpha1.ExecutorSpec) { x.Observe.HTTP.Method = "DELETE" }),
 		Entry("that may take long", "spec.observe.http.timeoutSeconds", func(x *v1alpha1.ExecutorSpec) { x.Observe.HTTP.TimeoutSeconds = 61 }),
 		Entry("that has no bound", "spec.observe.http.timeoutSeconds", func(x *v1alpha1.ExecutorSpec) { x.Observe.HTTP.TimeoutSeconds = 0 }),
+		Entry("with a Job that may take longer", "spec.observe.job.timeoutSeconds", func(x *v1alpha1.ExecutorSpec) { byJob(x).TimeoutSeconds = 601 }),
+		Entry("with a Job that has no time to run", "spec.observe.job.timeoutSeconds", func(x *v1alpha1.ExecutorSpec) { byJob(x).TimeoutSeconds = 9 }),
+		Entry("by a request and by a Job", "give either http or job", func(x *v1alpha1.ExecutorSpec) {
+			http := x.Observe.HTTP
+			byJob(x)
+			x.Observe.HTTP = http
+		}),
+		Entry("by neither", "give either http or job", func(x *v1alpha1.ExecutorSpec) { x.Observe.HTTP = nil }),
 		Entry("that is left out with everything else", "observe alone", func(x *v1alpha1.ExecutorSpec) { x.HTTP, x.Observe = nil, nil }),
 	)
 	DescribeTable("is refused as it is written", func(spec, text string) {
@@ -376,6 +393,9 @@ var _ = Describe("an Executor's observe", func() {
 		Entry("with a blank one", `{"eager": null, "http": {"method": "GET", "url": "http://x/", "timeoutSeconds": 1}}`, "spec.observe.eager"),
 		Entry("with an unknown key of its request", `{"http": {"method": "GET", "url": "http://x/", "timeoutSeconds": 1, "committed": [200]}}`, "spec.observe.http.committed"),
 		Entry("with a blank one of its request", `{"http": {"method": "GET", "url": "http://x/", "timeoutSeconds": 1, "headers": null}}`, "spec.observe.http.headers"),
+		Entry("with an unknown key of its Job", `{"job": {"timeoutSeconds": 10, "template": {}, "notExecuted": [75]}}`, "spec.observe.job.notExecuted"),
+		Entry("with a blank one of its Job", `{"job": {"timeoutSeconds": 10, "template": {}, "backoffLimit": null}}`, "spec.observe.job.backoffLimit"),
+		Entry("with a Job and a blank request", `{"job": {"timeoutSeconds": 10, "template": {}}, "http": null}`, "spec.observe.http"),
 		Entry("with an unknown key of a header", `{"http": {"method": "GET", "url": "http://x/", "timeoutSeconds": 1, "headers": [{"name": "A", "value": "b", "c": 1}]}}`, "headers A"),
 		Entry("with an unknown key of its certificates", `{"http": {"method": "GET", "url": "https://x/", "timeoutSeconds": 1, "caFrom": {"secretKeyRef": {"name": "a", "key": "b"}, "c": 1}}}`, "spec.observe.http.caFrom.c"),
 	)
@@ -390,6 +410,20 @@ var _ = Describe("an Executor's observe", func() {
 		a := s.reaches(s.refund(unique("txn"), 100), v1alpha1.ActionDenied, "executor_invalid")
 		Expect(a.Status.Message).To(ContainSubstring("{amount}"))
 	})
+	DescribeTable("by a Job that could be run twice, or would hide what it is asked, denies what it names", func(why string, change func(*corev1.PodSpec)) {
+		s := newScene()
+		o := s.executor("refunds", looking(newLookout(committed)), alone, func(x *v1alpha1.ExecutorSpec) { change(&byJob(x).Template.Spec) })
+		Expect(env.Client(s.admin).Create(ctx, o)).To(Succeed())
+		a := s.reaches(s.refund(unique("txn"), 100), v1alpha1.ActionDenied, "executor_invalid")
+		Expect(a.Status.Message).To(ContainSubstring("spec.observe.job: template.spec: " + why))
+	},
+		Entry(nil, "restartPolicy", func(p *corev1.PodSpec) { p.RestartPolicy = corev1.RestartPolicyOnFailure }),
+		Entry(nil, "serviceAccountName", func(p *corev1.PodSpec) { p.ServiceAccountName = "another" }),
+		Entry(nil, "it has 2 containers", func(p *corev1.PodSpec) { p.Containers = append(p.Containers, corev1.Container{Name: "b", Image: "i"}) }),
+		Entry(nil, "containers[0].volumeMounts", func(p *corev1.PodSpec) {
+			p.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "x", MountPath: "/var/run/ctrlrun"}}
+		}),
+	)
 	It("conflicts with another Executor of the type", func() {
 		s := newScene()
 		s.executes(s.executor("refunds"))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -63,7 +64,7 @@ func (d *desk) executes(ctx context.Context, actionType string, spec v1alpha1.Ex
 }
 
 // propose proposes something that nobody waits for after an hour.
-func (d *desk) propose(ctx context.Context, actionType string, arguments map[string]any) *v1alpha1.Action {
+func (d *desk) propose(ctx context.Context, actionType string, arguments map[string]any, change ...func(*v1alpha1.Action)) *v1alpha1.Action {
 	GinkgoHelper()
 	raw, err := json.Marshal(arguments)
 	Expect(err).NotTo(HaveOccurred())
@@ -74,8 +75,21 @@ func (d *desk) propose(ctx context.Context, actionType string, arguments map[str
 			ActionType: actionType, Arguments: apiextensionsv1.JSON{Raw: raw}, LeaseDurationSeconds: 60, NotAfter: &until,
 		},
 	}
+	for _, c := range change {
+		c(a)
+	}
 	Expect(env.Client(d.agent).Create(ctx, a)).To(Succeed())
 	return a
+}
+
+// blocked waits until an action is, and expects why.
+func (d *desk) blocked(ctx context.Context, a *v1alpha1.Action, reason string) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega) {
+		g.Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())
+		g.Expect(a.Status.State).To(Equal(v1alpha1.ActionBlocked), a.Status.Message)
+	}).Should(Succeed())
+	Expect(a.Status.Reason).To(Equal(reason), a.Status.Message)
 }
 
 // reaches waits until an action has ended, and expects how.
@@ -265,6 +279,95 @@ var _ = Describe("a Job that the operator executes", func() {
 		}).Should(Succeed())
 		Expect(d.pods(ctx, jobexec.ActionLabel, string(again.UID))).To(BeEmpty())
 	}, SpecTimeout(3*time.Minute))
+})
+
+// answers looks what it was given, and says by the effect key.
+const answers = `
+question=$(cat "$CTRLRUN_QUESTION_FILE") || exit 99
+[ "$question" = "{\"attempt\":$CTRLRUN_ATTEMPT,\"effect_key\":\"$CTRLRUN_EFFECT_KEY\",\"token\":\"$CTRLRUN_TOKEN\"}" ] || exit 98
+[ -n "$CTRLRUN_TOKEN" ] && [ "$(ls /var/run/ctrlrun)" = question.json ] && [ "$(env | grep -c ^CTRLRUN_)" = 4 ] || exit 97
+[ ! -e /var/run/secrets/kubernetes.io ] || exit 96
+case "$CTRLRUN_EFFECT_KEY" in
+run:happened) echo '{"answer": "committed"}' ;;
+run:did-not) echo '{"answer": "not_executed"}' ;;
+run:fails) echo '{"answer": "not_executed"}' >/dev/termination-log; exit 1 ;;
+*) echo 'I would say that it is committed' ;;
+esac >/dev/termination-log`
+
+var _ = Describe("a Job that looks what became of an effect", func() {
+	It("settles it by what it says, and by nothing else", func(ctx SpecContext) {
+		d := newDesk(ctx, jobRules...)
+		spec := runs(60, exitsAsTold)
+		spec.Observe = &v1alpha1.ExecutorObserve{Job: &v1alpha1.JobObserver{TimeoutSeconds: 60, Template: runs(60, answers).Job.Template}}
+		d.executes(ctx, "job.run", spec)
+		run := func(id string, exit int) *v1alpha1.Action {
+			GinkgoHelper()
+			return d.propose(ctx, "job.run", map[string]any{"id": id, "exit": exit})
+		}
+		firsts := map[string]*v1alpha1.Action{}
+		for _, id := range []string{"happened", "did-not", "fails", "babbles"} {
+			firsts[id] = run(id, 3)
+		}
+		for _, first := range firsts {
+			d.reaches(ctx, first, v1alpha1.ActionAmbiguous, "reported_unknown")
+			Expect(d.pods(ctx, jobexec.LookLabel, string(first.UID))).To(BeEmpty(), "it is not eager")
+		}
+		seconds := map[string]*v1alpha1.Action{}
+		for id := range firsts {
+			seconds[id] = run(id, 0)
+		}
+
+		By("committed: the proposal is a duplicate, and nothing is executed for it")
+		d.blocked(ctx, seconds["happened"], "duplicate")
+		record := d.effect(ctx, "run:happened")
+		Expect(record.Status.State).To(Equal(v1alpha1.EffectCommitted))
+		Expect(record.Status.Attempt).To(BeEquivalentTo(1))
+		Expect(record.Status.Resolution.Observer).To(Equal("job-run"))
+		Expect(d.pods(ctx, jobexec.ActionLabel, string(seconds["happened"].UID))).To(BeEmpty())
+
+		By("not_executed: the proposal that asked makes the next attempt")
+		Expect(d.reaches(ctx, seconds["did-not"], v1alpha1.ActionCommitted, "").Output).To(ContainSubstring(`"attempt":2`))
+		d.only(ctx, seconds["did-not"])
+
+		By("anything else: nobody knows")
+		for id, why := range map[string]string{"fails": "exited with 1", "babbles": "something else than"} {
+			d.blocked(ctx, seconds[id], "ambiguous")
+			Expect(seconds[id].Status.Observation).To(HaveField("Message", ContainSubstring(why)), id)
+			Expect(d.effect(ctx, "run:"+id).Status.State).To(Equal(v1alpha1.EffectAmbiguous))
+			Expect(d.pods(ctx, jobexec.ActionLabel, string(seconds[id].UID))).To(BeEmpty())
+		}
+
+		By("having run one pod for each look, and left no Secret")
+		for id, second := range seconds {
+			looked := d.pods(ctx, jobexec.LookLabel, string(second.UID))
+			Expect(looked).To(HaveLen(1), id)
+			Expect(looked[0].Spec.ServiceAccountName).To(Equal(runner))
+			err := env.Admin().Get(ctx, client.ObjectKey{Namespace: string(d.namespace), Name: "ctrlrun-look-" + string(second.UID)}, &corev1.Secret{})
+			Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%s: %v", id, err)
+		}
+	}, SpecTimeout(3*time.Minute))
+
+	It("looks for what agents execute, and eagerly", func(ctx SpecContext) {
+		d := newDesk(ctx, jobRules...)
+		d.executes(ctx, "job.run", v1alpha1.ExecutorSpec{Observe: &v1alpha1.ExecutorObserve{
+			Eager: new(true), Job: &v1alpha1.JobObserver{TimeoutSeconds: 60, Template: runs(60, answers).Job.Template},
+		}})
+		claim := uuid.NewString()
+		a := d.propose(ctx, "job.run", map[string]any{"id": "happened"}, func(a *v1alpha1.Action) { a.Spec.ClaimID, a.Spec.NotAfter = claim, nil })
+		Eventually(ctx, func(g Gomega) {
+			g.Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())
+			g.Expect(a.Status.State).To(Equal(v1alpha1.ActionAdmitted), a.Status.Message)
+		}).Should(Succeed())
+		Expect(env.Client(d.agent).Create(ctx, &v1alpha1.Outcome{
+			ObjectMeta: metav1.ObjectMeta{Namespace: string(d.namespace), Name: flow.LockName(string(a.UID), claim, d.agent.Name)},
+			Spec:       v1alpha1.OutcomeSpec{ActionRef: v1alpha1.ObjectReference{Name: a.Name, UID: a.UID}, ClaimID: claim, Result: v1alpha1.OutcomeUnknown},
+		})).To(Succeed())
+		Eventually(ctx, func() v1alpha1.EffectState { return d.effect(ctx, "run:happened").Status.State }).Should(Equal(v1alpha1.EffectCommitted))
+		Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())
+		Expect(a.Status.State).To(Equal(v1alpha1.ActionAmbiguous), "what was said then stands")
+		Expect(a.Status.Observation).To(HaveField("Moment", "Eager"))
+		Expect(d.pods(ctx, jobexec.LookLabel, string(a.UID))).To(HaveLen(1))
+	}, SpecTimeout(2*time.Minute))
 })
 
 var _ = Describe("a Deployment that the operator writes to", func() {
