@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"ctrlrun.dev/operator/api/v1alpha1"
 )
 
 // fieldOwner owns what Apply writes.
@@ -145,12 +147,20 @@ func (e *Environment) waitForPolicies(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return poll(ctx, 20*time.Second, func(ctx context.Context) (bool, error) {
+	err = poll(ctx, 20*time.Second, func(ctx context.Context) (bool, error) {
 		err := e.admin.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: marker}}, client.DryRunAll)
 		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 			return strings.Contains(err.Error(), marker+"' with binding"), nil
 		}
 		return false, err
+	})
+	if err != nil {
+		return err
+	}
+	// A policy with parameters refuses everything until the apiserver's informer of their kind has listed it.
+	return poll(ctx, 20*time.Second, func(ctx context.Context) (bool, error) {
+		err := e.admin.Create(ctx, &v1alpha1.ActionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: marker}}, client.DryRunAll)
+		return err == nil || !strings.Contains(err.Error(), "not yet synced"), nil
 	})
 }
 

@@ -73,18 +73,10 @@ func newScene() *scene {
 	return s
 }
 
-var roles atomic.Int64
-
 // may gives a right in the namespace.
 func (s *scene) may(u testenv.User, rule rbacv1.PolicyRule) {
 	GinkgoHelper()
-	name := fmt.Sprintf("right-%d", roles.Add(1))
-	Expect(env.Admin().Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}, Rules: []rbacv1.PolicyRule{rule}})).To(Succeed())
-	Expect(env.Admin().Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: u.Name}},
-	})).To(Succeed())
+	Expect(env.Allow(ctx, s.ns, u, rule)).To(Succeed())
 }
 
 // executor is one that refunds by HTTP.
