@@ -260,15 +260,10 @@ func (x *execution) execute(ctx context.Context) (s effect.Settlement) {
 		case !finished:
 			s = unknown("The executor ended without an answer.")
 		}
-		if s.State == effect.Ambiguous {
-			s.Cause = effect.ReportedUnknown
-		}
+		s = x.step.Concluded(s)
 	}()
 	if why := x.overdue(ctx); why != "" {
 		finished = true
-		if x.step.Going != nil {
-			return unknown(why) // nothing is sent, and nobody knows what came of what was sent before
-		}
 		return effect.Settlement{State: effect.Failed, Error: why}
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.step.Lease.Sub(x.clock.Now()))
@@ -317,9 +312,13 @@ func (x *execution) settle(ctx context.Context, s effect.Settlement) error {
 		if before.Suspended() {
 			return nil // the answer to our own write was lost
 		}
-		after, why, err := x.end(before, s)
+		after, suspended, err := before.End(s)
 		if err != nil {
 			return err
+		}
+		why := flow.WhySettle
+		if suspended {
+			why = flow.WhySuspend
 		}
 		next := record.DeepCopy()
 		next.Status = records.EffectStatus(after)
@@ -363,18 +362,6 @@ func (x *execution) settle(ctx context.Context, s effect.Settlement) error {
 		return nil // the answer was lost, not the write
 	}
 	return x.late(ctx, record, s)
-}
-
-// end is the record after what an executor said: it waits for somebody to go on, if it was asked back and may be, or is settled.
-func (x *execution) end(before *effect.Status, s effect.Settlement) (after effect.Status, why string, err error) {
-	if s.Asked != nil {
-		if after, err = before.Suspend(*s.Asked, nil, x.clock.Now()); err == nil {
-			return after, flow.WhySuspend, nil
-		}
-		s.Error += ", and is not waited for: " + err.Error()
-	}
-	after, err = before.Settle(s)
-	return after, flow.WhySettle, err
 }
 
 // late leaves what this process knows of an attempt that was declared lost. It settles nothing.

@@ -23,17 +23,8 @@ type Call struct {
 	Attempt   int64
 	// Token is the attempt's idempotency token.
 	Token string
-	// Going: it goes on after it was asked back; nil: it begins. What was begun before may have happened by half, so that what an executor
-	// concludes by itself proves nothing; only what the other side states does.
-	Going *Going
-}
-
-// Going is with what an execution goes on.
-type Going struct {
-	// Continuation that the other side gave, byte by byte.
-	Continuation string
-	// Input as canonical JSON, or nil.
-	Input []byte
+	// Going: with what it goes on after it was asked back; nil: it begins.
+	Going *flow.Going
 }
 
 // Result is what is known of an execution.

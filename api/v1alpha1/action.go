@@ -191,7 +191,7 @@ func (s ActionState) Terminal() bool {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.observation) || has(self.observation)",message="an observation is written once"
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.observation) || !has(self.observation) || !has(self.observation.answer)",message="an observation begins before it is answered"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.suspension) || has(self.suspension)",message="a suspension stays on record"
-// +kubebuilder:validation:XValidation:rule="!has(self.suspension) || self.state in ['Admitted','Committed','Failed','Ambiguous']",message="only an executor that was admitted asks back"
+// +kubebuilder:validation:XValidation:rule="!has(self.suspension) || self.state in ['Admitted','Committed','Failed','Ambiguous','Observed']",message="only an executor that was admitted asks back"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.receiptRef) || has(self.receiptRef)",message="receiptRef is written once"
 // +kubebuilder:validation:XValidation:rule="has(self.execution) == (self.state in ['Admitted','Committed','Failed','Ambiguous','Observed'])",message="execution is present exactly from Admitted on"
 // +kubebuilder:validation:XValidation:rule="!has(self.receiptRef) || self.state in ['Committed','Failed','Ambiguous','Observed','Denied','Blocked','Expired']",message="only a finished Action has a receipt"

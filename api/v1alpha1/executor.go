@@ -110,7 +110,7 @@ type HTTPExecutor struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	URL string `json:"url"`
-	// headers besides Content-Type and Idempotency-Key, which it sets itself.
+	// headers besides Content-Type, Idempotency-Key and Ctrlrun-Continuation, which it sets itself.
 	// +optional
 	// +nullable
 	// +listType=map

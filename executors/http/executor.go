@@ -172,8 +172,10 @@ func (e *Executor) Execute(ctx context.Context, call executors.Call, values Valu
 	if e.repeats(result.Output, values) {
 		result.Output = nil
 	}
-	if quoted, _ := canonical.Encode(result.Continuation); e.repeats(quoted, values) {
-		result.Continuation, result.Error = "", e.sentence("the provider asked back with a secret that it was sent")
+	if c := result.Continuation; c != "" {
+		if quoted, err := canonical.Encode(c); err != nil || e.repeats(quoted, values) {
+			result = executors.Unknown(e.sentence("the provider asked back with a secret that it was sent"))
+		}
 	}
 	return result
 }
@@ -239,7 +241,7 @@ func (e *Executor) request(call executors.Call, values Values) (*http.Request, *
 
 // continued is the body of a request that goes on: the same arguments, byte by byte, and the answer, null if there is none.
 func continued(call executors.Call) ([]byte, error) {
-	if !validContinuation(call.Going.Continuation) {
+	if !effect.FitContinuation(call.Going.Continuation) {
 		return nil, errors.New("the continuation is none that can be sent")
 	}
 	input := call.Going.Input

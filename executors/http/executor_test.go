@@ -127,6 +127,7 @@ func TestSpecs(t *testing.T) {
 		"Content-Encoding":             {set(header1("Content-Encoding", "gzip")), "not for a spec"},
 		"Transfer-Encoding":            {set(header1("Transfer-Encoding", "chunked")), "not for a spec"},
 		"Connection":                   {set(header1("Connection", "keep-alive")), "not for a spec"},
+		"Ctrlrun-Continuation":         {set(header1("ctrlrun-continuation", "x")), "not for a spec"},
 		"Idempotency-Key":              {set(header1("IDEMPOTENCY-KEY", "x")), "not for a spec"},
 		"Expect":                       {set(header1("Expect", "100-continue")), "not for a spec"},
 		"Upgrade":                      {set(header1("Upgrade", "h2c")), "not for a spec"},
@@ -383,6 +384,17 @@ func TestOutcomes(t *testing.T) {
 			}
 			discreet(t, result.Error)
 		})
+	}
+}
+
+// Nor is it a continuation, which is on record as well.
+func TestSecretsAreNoContinuation(t *testing.T) {
+	for continuation, want := range map[string]string{"x-s3cr3t-x": "", "x-s3cr-x": "x-s3cr-x"} {
+		result := execute(t, answering(t, "HTTP/1.1 202 Accepted\r\nCtrlrun-Continuation: "+continuation+"\r\nContent-Length: 2\r\n\r\n{}"), spec)
+		if result.State != effect.Ambiguous || result.Continuation != want {
+			t.Errorf("%s: %s, continuation %q", continuation, result.State, result.Continuation)
+		}
+		discreet(t, result.Error)
 	}
 }
 

@@ -25,7 +25,7 @@ var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_|~-]+$")
 // reserved headers say how the request is sent, to whom, and which attempt it is: no spec and no argument does.
 var reserved = []string{
 	"Host", "Content-Length", "Content-Type", "Content-Encoding", "Transfer-Encoding", "Connection", "Keep-Alive", "Idempotency-Key",
-	"X-Idempotency-Key", "Expect", "Upgrade", "Te", "Trailer",
+	"X-Idempotency-Key", continuationHeader, "Expect", "Upgrade", "Te", "Trailer",
 }
 
 func parseHeaders(spec []v1alpha1.HTTPHeader) ([]header, error) {

@@ -17,13 +17,8 @@ import (
 	"ctrlrun.dev/operator/kernel/effect"
 )
 
-const (
-	// continuationHeader is how a provider that answers 202 says that it asks back, and how whoever goes on says with what.
-	continuationHeader = "Ctrlrun-Continuation"
-	// maxContinuation and maxQuestion are the most that is kept of them, in bytes.
-	maxContinuation = 1024
-	maxQuestion     = 4 << 10
-)
+// continuationHeader is how a provider that answers 202 says that it asks back, and how whoever goes on says with what.
+const continuationHeader = "Ctrlrun-Continuation"
 
 // seen is the result that an observation proves. The sentence is why; it names the request without its arguments.
 func (e *Executor) seen(observed effect.Observation, why string) executors.Result {
@@ -83,29 +78,14 @@ func (e *Executor) answered(ctx context.Context, response *http.Response) execut
 // askedBack is the result of an answer by which the provider asks back: with one continuation that can be sent as it is. Its body is what
 // it asks, if it came whole and can be kept.
 func (e *Executor) askedBack(response *http.Response, continuations []string) executors.Result {
-	if len(continuations) != 1 || !validContinuation(continuations[0]) {
-		return executors.Unknown(e.sentence(fmt.Sprintf("the provider asked back, and its %s is not one value of 1 to %d visible ASCII characters", continuationHeader, maxContinuation)))
+	if len(continuations) != 1 || !effect.FitContinuation(continuations[0]) {
+		return executors.Unknown(e.sentence(fmt.Sprintf("the provider asked back, and its %s is not one value of 1 to %d visible ASCII characters", continuationHeader, effect.MaxContinuation)))
 	}
 	question, err := read(response.Body)
 	if err != nil {
 		question = nil // whoever goes on does without
 	}
-	if question = executors.Output(question); len(question) > maxQuestion {
-		question = nil
-	}
-	return executors.AskedBack(continuations[0], question, e.sentence("the provider asked back"))
-}
-
-func validContinuation(value string) bool {
-	if value == "" || len(value) > maxContinuation {
-		return false
-	}
-	for i := range len(value) {
-		if value[i] < '!' || value[i] > '~' {
-			return false
-		}
-	}
-	return true
+	return executors.AskedBack(continuations[0], executors.Output(question), e.sentence("the provider asked back"))
 }
 
 var errEndless = errors.New("the body is too long")

@@ -216,7 +216,7 @@ func (p *Pool) Slot(o *v1alpha1.Executor, action types.UID, freed func()) (run f
 	l.running++
 	run = func(ctx context.Context, a *v1alpha1.Action, going *flow.Going) effect.Settlement {
 		r := p.run(ctx, o, a, going)
-		s := effect.Settlement{State: r.State, Error: r.Error, Output: string(r.Output)}
+		s := effect.Settlement{State: r.State, Stated: r.Stated, Error: r.Error, Output: string(r.Output)}
 		if r.Continuation != "" {
 			s.Asked, s.Output = &effect.Asked{Continuation: r.Continuation, Question: string(r.Output)}, ""
 		}
@@ -280,14 +280,6 @@ func (p *Pool) release(executor types.UID) {
 }
 
 func (p *Pool) run(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action, going *flow.Going) executors.Result {
-	r := p.execute(ctx, o, a, going)
-	if going != nil && r.State == effect.Failed && !r.Stated {
-		r.State = effect.Ambiguous // what was sent before may have happened
-	}
-	return r
-}
-
-func (p *Pool) execute(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Action, going *flow.Going) executors.Result {
 	execute, err := way(o)
 	if err != nil {
 		return executors.NotExecuted("The Executor is not valid: " + err.Error())
@@ -296,9 +288,7 @@ func (p *Pool) execute(ctx context.Context, o *v1alpha1.Executor, a *v1alpha1.Ac
 	if err != nil {
 		return executors.NotExecuted(err.Error())
 	}
-	if going != nil {
-		call.Going = &executors.Going{Continuation: going.Continuation, Input: going.Input}
-	}
+	call.Going = going
 	as, err := p.identities.of(ctx, o)
 	if err != nil {
 		return executors.NotExecuted(err.Error())

@@ -254,6 +254,8 @@ func faults() []fault {
 		{name: "somebody goes on while the namespace is held", edits: []edit{{file: suspends, old: "case len(s.World.Holds) > 0:\n		return Wait{Until: due", new: "case len(s.World.Holds) > 0 && !IF:\n		return Wait{Until: due"}}, pkg: "kernel/flow", test: "TestAskedBack"},
 		{name: "what waits to be gone on with frees the key", edits: []edit{{file: suspends, old: "effect.Settlement{State: effect.Ambiguous, Cause: effect.LeaseLapsed, Outcome: x.Outcome,", new: "effect.Settlement{State: map[bool]effect.State{false: effect.Ambiguous, true: effect.Failed}[IF], Cause: map[bool]effect.Cause{false: effect.LeaseLapsed}[IF], Outcome: x.Outcome,"}}, pkg: "kernel/flow", test: "TestAskedBack"},
 		{name: "a claim to go on begins", edits: []edit{without(decides, "c.Continuation != nil")}, pkg: "kernel/flow", test: "TestAskedBack"},
+		{name: "that an execution could not go on proves that nothing was executed", edits: []edit{{file: executes, old: "b.Going != nil && !s.Stated", new: "b.Going != nil && !s.Stated && !IF"}}, pkg: "kernel/flow", test: "TestConcluded"},
+		{name: "who goes on has the claimID of who asked back", edits: []edit{without(suspends, "slices.Contains(a.claimIDs(), c.ClaimID)")}, pkg: "kernel/flow", test: "TestAnAgentAskedBack"},
 		{name: "what a program saw counts among people", edits: []edit{{file: agrees, old: "	case required > 1:\n		return \"PeopleRequired\"", new: "	case required > 1 && !IF:\n		return \"PeopleRequired\""}}, pkg: "kernel/flow", test: "TestAgreement"},
 		{name: "what somebody has to find out about is deleted", edits: []edit{{file: retains, old: "case r.EffectAmbiguous && r.HolderUID == r.UID:", new: "case r.EffectAmbiguous && r.HolderUID == r.UID && !IF:"}}, pkg: "kernel/flow", test: "TestRetain"},
 

@@ -122,7 +122,20 @@ const (
 	MaxRounds = 8
 	// RoundTime is how long after an executor asked back somebody has to go on, and to end it or to be asked back.
 	RoundTime = 5 * time.Minute
+	// MaxContinuation is the most of a continuation, and MaxQuestion the most of a question that a record keeps, in bytes.
+	MaxContinuation = 1024
+	MaxQuestion     = 4 << 10
 )
+
+// FitContinuation reports whether a continuation can be kept and sent as it is: visible ASCII, 1 to MaxContinuation of it.
+func FitContinuation(c string) bool {
+	for i := range len(c) {
+		if c[i] < '!' || c[i] > '~' {
+			return false
+		}
+	}
+	return c != "" && len(c) <= MaxContinuation
+}
 
 // Suspension is the last time that an executor asked back instead of ending the attempt.
 type Suspension struct {
@@ -286,8 +299,8 @@ func (s Status) Suspend(asked Asked, outcome *Ref, now time.Time) (Status, error
 		return Status{}, fmt.Errorf("an effect that is %s is not asked back about", s.State)
 	case s.Suspended():
 		return Status{}, fmt.Errorf("nobody has gone on with round %d", s.Suspension.Round)
-	case asked.Continuation == "":
-		return Status{}, fmt.Errorf("there is no continuation, so that nobody could go on")
+	case !FitContinuation(asked.Continuation):
+		return Status{}, fmt.Errorf("it has no continuation of 1 to %d visible ASCII characters", MaxContinuation)
 	case s.Rounds() >= MaxRounds:
 		return Status{}, fmt.Errorf("it was asked back %d times already", MaxRounds)
 	case s.Lease.Compare(now) <= 0:
@@ -295,6 +308,9 @@ func (s Status) Suspend(asked Asked, outcome *Ref, now time.Time) (Status, error
 	}
 	if until := now.Add(RoundTime); until.After(s.Lease) {
 		s.Lease = until
+	}
+	if len(asked.Question) > MaxQuestion {
+		asked.Question = "" // whoever goes on does without
 	}
 	next := &Suspension{Round: s.Rounds() + 1, Continuation: asked.Continuation, Question: asked.Question, Time: now, Expiration: s.Lease, Outcome: outcome}
 	if s.Suspension != nil {
@@ -343,7 +359,9 @@ type Settlement struct {
 	Approvals []string
 	// Output, JSON as text, and Error of an executor of the operator.
 	Output, Error string
-	// Asked: an executor of the operator asks back, if it may. Else this settles the attempt.
+	// Stated: that nothing was executed is what the other side stated, and not what an executor of the operator concluded.
+	Stated bool
+	// Asked: the other side asks back. If it may not, this settles the attempt.
 	Asked *Asked
 	Now   time.Time
 }
@@ -364,6 +382,19 @@ func (s Status) Settle(e Settlement) (Status, error) {
 	s.Output, s.Error = e.Output, e.Error
 	s.StartedAttempts++
 	return s.line(result, e.Approvals), nil
+}
+
+// End is an executor of the operator saying how its attempt ended: settled, or, if it was asked back and may be, waiting for somebody to
+// go on.
+func (s Status) End(e Settlement) (after Status, suspended bool, err error) {
+	if e.Asked != nil {
+		if after, err = s.Suspend(*e.Asked, nil, e.Now); err == nil {
+			return after, true, nil
+		}
+		e.Error += ", and is not waited for: " + err.Error()
+	}
+	after, err = s.Settle(e)
+	return after, false, err
 }
 
 // Resolve is a person, or a program that looked, saying what really happened.

@@ -3,6 +3,7 @@ package effect_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -325,6 +326,30 @@ func TestAskingBack(t *testing.T) {
 	}
 	if s, err = s.Renew(takenBy); err != nil || s.Suspension != nil {
 		t.Errorf("the next attempt has something of it: %+v, %v", s.Suspension, err)
+	}
+}
+
+// Who may not ask back has ended.
+func TestEnd(t *testing.T) {
+	s := in(t, effect.Executing)
+	said := effect.Settlement{State: effect.Ambiguous, Cause: effect.ReportedUnknown, Error: "it was asked back", Asked: &effect.Asked{Continuation: "state", Question: strings.Repeat("x", effect.MaxQuestion+1)}, Now: noon}
+	asked, suspended, err := s.End(said)
+	if err != nil || !suspended || !asked.Suspended() || asked.Suspension.Question != "" {
+		t.Errorf("%+v, %t, %v", asked.Suspension, suspended, err)
+	}
+	for name, c := range map[string]string{"none": "", "a blank": "a b", "a line": "a\n", "another script": "ä", "a long one": strings.Repeat("x", effect.MaxContinuation+1)} {
+		said.Asked = &effect.Asked{Continuation: c}
+		if after, suspended, err := s.End(said); err != nil || suspended || after.State != effect.Ambiguous || !strings.Contains(after.Error, "asked back, and is not waited for") {
+			t.Errorf("%s: %s, %t, %v", name, after.State, suspended, err)
+		}
+	}
+	said.Asked, said.Now = &effect.Asked{Continuation: "state"}, s.Lease
+	if after, suspended, err := s.End(said); err != nil || suspended || after.State != effect.Ambiguous {
+		t.Errorf("after its lease: %s, %t, %v", after.State, suspended, err)
+	}
+	said.Asked, said.State, said.Cause = nil, effect.Committed, ""
+	if after, suspended, err := s.End(said); err != nil || suspended || after.State != effect.Committed {
+		t.Errorf("without: %s, %t, %v", after.State, suspended, err)
 	}
 }
 

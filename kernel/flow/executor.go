@@ -162,6 +162,18 @@ func begin(s Snapshot, record effect.Record) Step {
 	return WriteEffect{Name: record.Name, Key: record.Key, Status: next, Why: WhyRelease}
 }
 
+// Concluded is what the end of an execution proves. One that went on proves by itself nothing of what was sent before: that nothing was
+// executed is then only what the other side states.
+func (b Begin) Concluded(s effect.Settlement) effect.Settlement {
+	if s.State == effect.Failed && b.Going != nil && !s.Stated {
+		s.State = effect.Ambiguous
+	}
+	if s.State == effect.Ambiguous {
+		s.Cause = effect.ReportedUnknown
+	}
+	return s
+}
+
 // Overdue says why what is begun must not be executed after all, when it took long to learn that it is; "" if it may.
 func (b Begin) Overdue(w World, now time.Time) string {
 	const long = "It took too long to begin, and by then "

@@ -219,12 +219,7 @@ func JudgeOutcome(a *Action, o Outcome) Verdict {
 		}
 		return refused("NotAdmitted", "%s was never admitted, so there is nothing to report.", a.Name)
 	}
-	admitted := []string{a.Execution.ClaimID}
-	if a.Suspension != nil {
-		for _, t := range a.Suspension.Continued {
-			admitted = append(admitted, t.ClaimID)
-		}
-	}
+	admitted := a.claimIDs()
 	switch {
 	case slices.ContainsFunc(admitted, func(id string) bool { return o.Name == "late."+LockName(a.UID, id, a.Agent) }):
 		return refused("LateReport", "The lease had been declared lapsed before it came. It settles nothing, and is shown to whoever resolves the effect.")

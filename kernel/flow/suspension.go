@@ -9,6 +9,7 @@ import (
 
 	"ctrlrun.dev/operator/kernel/action"
 	"ctrlrun.dev/operator/kernel/canonical"
+	"ctrlrun.dev/operator/kernel/decision"
 	"ctrlrun.dev/operator/kernel/effect"
 )
 
@@ -94,9 +95,6 @@ func (s Snapshot) LockName() string {
 	return LockName(a.UID, claimID, a.Agent)
 }
 
-// maxQuestion is the most of a question that a record keeps. A longer one is in the Outcome alone.
-const maxQuestion = 4 << 10
-
 // askedBack holds an attempt whose agent asks back, if it may. If not, nobody knows how it ended, and outcome says so.
 func askedBack(s Snapshot, record effect.Record) Step {
 	a, o := s.Action.Action, s.Lock.Outcome
@@ -104,14 +102,10 @@ func askedBack(s Snapshot, record effect.Record) Step {
 	if o == nil || o.Result != ReportAskedBack || o.ActionUID != a.UID || o.ClaimID != claimID || o.Reporter != a.Agent || !o.Created.After(s.World.AdmissionSince) {
 		return nil
 	}
-	if len(s.World.Holds) > 0 {
-		return Wait{Until: record.Status.Lease, Why: string(s.World.Holds[0].Reason)}
+	if held(s, decision.AdmissionMissing) {
+		return nil // anybody may have made it, now
 	}
-	asked := effect.Asked{Continuation: o.Continuation, Question: o.Output}
-	if len(asked.Question) > maxQuestion {
-		asked.Question = ""
-	}
-	next, err := record.Status.Suspend(asked, &effect.Ref{Name: o.Name, UID: o.UID}, s.Now)
+	next, err := record.Status.Suspend(effect.Asked{Continuation: o.Continuation, Question: o.Output}, &effect.Ref{Name: o.Name, UID: o.UID}, s.Now)
 	if err != nil {
 		return nil
 	}
@@ -138,7 +132,7 @@ func tellSuspension(s Snapshot, record effect.Record) Step {
 	status := a.Status
 	status.Suspension = now
 	if now.Taken() == nil {
-		status.Message = fmt.Sprintf("Its executor asked back (round %d of at most %d), and waits for %s to go on before %s, by a Claim with spec.continuation: kubectl explain claim.spec.continuation", now.Round, effect.MaxRounds, a.Agent, now.Expiration.UTC().Format(time.RFC3339))
+		status.Message = clip(fmt.Sprintf("Its executor asked back (round %d of at most %d), and waits for %s to go on before %s, by a Claim with spec.continuation: kubectl explain claim.spec.continuation", now.Round, effect.MaxRounds, a.Agent, now.Expiration.UTC().Format(time.RFC3339)))
 	} else {
 		status.Message = fmt.Sprintf("It goes on after its executor asked back (round %d). It has until %s.", now.Round, now.Expiration.UTC().Format(time.RFC3339))
 	}
@@ -206,6 +200,20 @@ func (s Snapshot) goesOn(x *effect.Suspension) *Claim {
 	return found
 }
 
+// claimIDs are of all processes that were admitted, or went on, so far.
+func (a *Action) claimIDs() []string {
+	var all []string
+	if a.Execution != nil {
+		all = append(all, a.Execution.ClaimID)
+	}
+	if a.Suspension != nil {
+		for _, t := range a.Suspension.Continued {
+			all = append(all, t.ClaimID)
+		}
+	}
+	return all
+}
+
 // judgeContinuation is the verdict on a claim to go on.
 func judgeContinuation(a *Action, c Claim, admissionSince time.Time) Verdict {
 	x, now := c.Continuation, a.Suspension
@@ -227,7 +235,9 @@ func judgeContinuation(a *Action, c Claim, admissionSince time.Time) Verdict {
 		return refused("InputNotAccepted", "The input %s. Nothing was sent.", x.Invalid)
 	case now == nil || x.Round > now.Round:
 		return Verdict{} // it may be about to be told that its executor asked back
-	case x.Round != now.Round, now.Taken() != nil, subtle.ConstantTimeCompare([]byte(x.Value), []byte(now.Continuation)) != 1, x.ActionHash != a.Hash:
+	case slices.Contains(a.claimIDs(), c.ClaimID):
+		return refused("ClaimIDTaken", "Its claimID has begun or gone on with %s before, and its outcome has a name already. Claim again with another.", a.Name)
+	case x.Round != now.Round, !c.ClaimableTime.Equal(now.Time.Truncate(time.Microsecond)), now.Taken() != nil, subtle.ConstantTimeCompare([]byte(x.Value), []byte(now.Continuation)) != 1, x.ActionHash != a.Hash:
 		// Which of these it is says nothing to whoever guesses.
 		return refused("UnknownContinuation", "%s does not wait for this: it is another round, another continuation, another action than the one that was admitted, or somebody went on already. Do not execute anything.", a.Name)
 	}

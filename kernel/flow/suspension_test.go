@@ -25,7 +25,7 @@ func anAsked(t *testing.T, a *flow.Action, record *effect.Record) (*flow.Action,
 // onward is a claim to go on with what was asked back about.
 func onward(a *flow.Action, with ...func(*flow.Claim)) flow.Claim {
 	c := flow.Claim{
-		Name: a.Name + ".2", UID: "onward-uid", ActionUID: a.UID, ClaimID: "onward", Claimant: alice, Created: noon.Add(time.Second),
+		Name: a.Name + ".2", UID: "onward-uid", ActionUID: a.UID, ClaimID: "onward", ClaimableTime: noon, Claimant: alice, Created: noon.Add(time.Second),
 		Continuation: &flow.Continuation{Round: 1, Value: "state", ActionHash: a.Hash},
 	}
 	for _, f := range with {
@@ -60,6 +60,7 @@ func TestAskedBack(t *testing.T) {
 		"another action":                         {aPass(a).Executor().With(change(func(c *flow.Claim) { c.ActionUID = "other" })), waits},
 		"another round":                          {aPass(a).Executor().With(change(func(c *flow.Claim) { c.Continuation.Round = 2 })), waits},
 		"another continuation":                   {aPass(a).Executor().With(change(func(c *flow.Claim) { c.Continuation.Value = "stat" })), waits},
+		"of another time":                        {aPass(a).Executor().With(change(func(c *flow.Claim) { c.ClaimableTime = noon.Add(time.Second) })), waits},
 		"other arguments":                        {aPass(a).Executor().With(change(func(c *flow.Claim) { c.Continuation.ActionHash = "sha256:" + strings.Repeat("0", 64) })), waits},
 		"an answer without canonical form":       {aPass(a).Executor().With(change(func(c *flow.Claim) { c.Continuation.SetInput([]byte("0.5")) })), waits},
 		"withdrawn":                              {aPass(a).Executor().With(change(func(c *flow.Claim) { c.Withdrawn = true })), waits},
@@ -129,12 +130,19 @@ func TestAnAgentAskedBack(t *testing.T) {
 		"after its lease":         {aPass(a).At(lapsed).Lock(back()), "settle: Ambiguous 1 ReportedUnknown"},
 		"by another":              {aPass(a).Lock(back(func(o *flow.Outcome) { o.Reporter = bob })), "settle: Ambiguous 1 OutcomeNotAccepted"},
 		"made without admission":  {aPass(a).Lock(back(func(o *flow.Outcome) { o.Created = aWorld().AdmissionSince })), "settle: Ambiguous 1 OutcomeNotAccepted"},
-		"while admission is away": {aPass(a).Lock(back()).With(hold(decision.AdmissionMissing, noon)), "wait until 12:05:00 for admission_missing"},
+		"while admission is away": {aPass(a).Lock(back()).With(hold(decision.AdmissionMissing, noon)), "wait for admission_missing"},
+		"while something else holds, for nothing is executed": {aPass(a).Lock(back()).With(hold(decision.CachesStale, noon)), "suspend: Executing 1"},
+		"after its lease, while something holds":              {aPass(a).At(lapsed).Lock(back()).With(hold(decision.CachesStale, noon)), "settle: Ambiguous 1 ReportedUnknown"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, tc.pass.Effect(flow.Cached, record), tc.want) })
 	}
 	t.Run("somebody goes on", func(t *testing.T) {
 		told, asked := anAsked(t, a, record)
+		again := onward(told, func(c *flow.Claim) { c.ClaimID = "a1-claim" })
+		expect(t, aPass(told).With(claims(again)).Lock(back()).Effect(flow.Cached, asked), "wait until 12:05:10 for continuation") // its outcome has a name already
+		if v := flow.JudgeClaim(told, again, aWorld().AdmissionSince); v.Reason != "ClaimIDTaken" {
+			t.Errorf("a claim under the claimID that asked back: %+v", v)
+		}
 		next := expect(t, aPass(told).With(claims(onward(told))).Lock(back()).Effect(flow.Cached, asked), "continue: Executing 1").(flow.WriteEffect)
 		taken := *asked
 		taken.Status = &next.Status
@@ -153,8 +161,51 @@ func TestAnAgentAskedBack(t *testing.T) {
 		if v := flow.JudgeClaim(told, onward(told), aWorld().AdmissionSince); !v.Accepted {
 			t.Errorf("the claim that went on: %+v", v)
 		}
-		if v := flow.JudgeClaim(told, onward(told, func(c *flow.Claim) { c.UID = "second" }), aWorld().AdmissionSince); v.Reason != "UnknownContinuation" {
+		if v := flow.JudgeClaim(told, onward(told, func(c *flow.Claim) { c.UID, c.ClaimID = "second", "another" }), aWorld().AdmissionSince); v.Reason != "UnknownContinuation" {
 			t.Errorf("a second claim: %+v", v)
 		}
 	})
+}
+
+// What an execution proves that goes on is less than what one proves that begins.
+func TestConcluded(t *testing.T) {
+	failed, stated := effect.Settlement{State: effect.Failed}, effect.Settlement{State: effect.Failed, Stated: true}
+	for name, tc := range map[string]struct {
+		going *flow.Going
+		said  effect.Settlement
+		state effect.State
+		cause effect.Cause
+	}{
+		"it begins, and proves that nothing was executed": {nil, failed, effect.Failed, ""},
+		"it begins, and the other side says so":           {nil, stated, effect.Failed, ""},
+		"it goes on, and could not send anything":         {&flow.Going{}, failed, effect.Ambiguous, effect.ReportedUnknown},
+		"it goes on, and the other side says so":          {&flow.Going{}, stated, effect.Failed, ""},
+		"it goes on, and it happened":                     {&flow.Going{}, effect.Settlement{State: effect.Committed}, effect.Committed, ""},
+		"it begins, and nobody knows":                     {nil, effect.Settlement{State: effect.Ambiguous}, effect.Ambiguous, effect.ReportedUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (flow.Begin{Going: tc.going}).Concluded(tc.said); got.State != tc.state || got.Cause != tc.cause {
+				t.Errorf("%s %s, want %s %s", got.State, got.Cause, tc.state, tc.cause)
+			}
+		})
+	}
+}
+
+// Rounds can come faster than they are told. That each was gone on with is told all the same.
+func TestTimelineOfRounds(t *testing.T) {
+	a := anAction("a1").Admitted(1).InOperatorMode().Obj()
+	status := *aReservation(a).Began().Obj().Status
+	for _, id := range []string{"one", "two"} {
+		asked, err := status.Suspend(effect.Asked{Continuation: "state"}, nil, noon)
+		if err == nil {
+			status, err = asked.Continue(effect.Taken{Claim: effect.Ref{Name: "c-" + id, UID: id}, ClaimID: id}, "nonce-"+id, noon)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	record := aReservation(a).Began().Obj()
+	record.Status = &status
+	wantStory(t, story(t, expect(t, aPass(a).Executor().Effect(flow.Cached, record), "suspended a1: Admitted")),
+		"ACTION_PROPOSED action_type=stripe.refund agent="+alice, "EXECUTION_RESUMED claim=c-one claim_id=one round=1", "EXECUTION_SUSPENDED expires=2026-07-01T12:05:00.000Z round=2", "EXECUTION_RESUMED claim=c-two claim_id=two round=2")
 }

@@ -27,6 +27,8 @@ func edit(status, changes fields) fields {
 	return status
 }
 
+const laterTime = "2027-01-02T03:04:05.000000Z"
+
 var (
 	holderA    = fields{"name": "a", "uid": "uid-a", "agent": "bot"}
 	holderB    = fields{"name": "b", "uid": "uid-b", "agent": "bot"}
@@ -42,12 +44,24 @@ var (
 	lost       = fields{"state": "Ambiguous", "attempt": int64(1), "startedAttempts": int64(1), "cause": "StatusMissing"}
 	askedTwo   = edit(ambiguousA, fields{"resolutionsRequired": int64(2)})
 	byTwo      = edit(resolution, fields{"resolvers": []any{edit(resolution, fields{"name": "q", "uid": "uid-q", "resolver": "duty"}), resolution}})
+	operatorA  = edit(executingA, fields{"nonce": "n"})
+	round1     = fields{"round": int64(1), "continuation": "state", "time": someTime, "expirationTime": laterTime}
+	gone1      = edit(round1, fields{"continued": []any{fields{"claimRef": fields{"name": "c", "uid": "uid-c"}, "claimID": "id", "time": someTime}}})
+	round2     = edit(gone1, fields{"round": int64(2)})
+	askedA     = edit(operatorA, fields{"suspension": round1, "leaseExpirationTime": laterTime})
+	goneA      = edit(askedA, fields{"suspension": gone1, "nonce": "n2"})
 	secondB    = edit(executingA, fields{"attempt": int64(2), "holder": holderB, "token": "token-2"})
 )
 
 // effectIn makes an Effect in the given state by the edges that lead to it.
 func effectIn(ctx SpecContext, namespace string, status fields) *unstructured.Unstructured {
 	o := effect(namespace, status)
+	if status != nil && status["suspension"] != nil && status["suspension"].(fields)["continued"] != nil {
+		o = effectIn(ctx, namespace, askedA)
+		o.Object["status"] = status
+		ExpectWithOffset(1, env.Client(operator).Update(ctx, o)).To(Succeed())
+		return o
+	}
 	if status != nil && status["state"] == "Failed" {
 		o.Object["status"] = edit(executingA, fields{"holder": status["holder"], "attempt": status["attempt"], "token": status["token"], "resolutionsRequired": status["resolutionsRequired"]})
 	}
@@ -103,6 +117,14 @@ var _ = Describe("The record of an Effect", func() {
 		Entry("from Failed to the next attempt, reserved", failedA, edit(secondB, fields{"state": "Reserved"})),
 		Entry("from lost to Committed", lost, edit(lost, fields{"state": "Committed", "resolution": resolution})),
 		Entry("from no status to lost", nil, lost),
+		Entry("nowhere, asked back", operatorA, askedA),
+		Entry("nowhere, asked back, with a lease that was longer", edit(operatorA, fields{"leaseExpirationTime": laterTime}), askedA),
+		Entry("nowhere, gone on with", askedA, goneA),
+		Entry("nowhere, gone on with by an agent", edit(askedA, fields{"nonce": nil}), edit(goneA, fields{"nonce": nil})),
+		Entry("nowhere, asked back again", goneA, edit(goneA, fields{"suspension": round2})),
+		Entry("from asked back to Ambiguous", askedA, edit(askedA, fields{"state": "Ambiguous", "cause": "LeaseLapsed"})),
+		Entry("from gone on with to Committed", goneA, edit(goneA, fields{"state": "Committed"})),
+		Entry("from gone on with to Failed, as stated", goneA, edit(goneA, fields{"state": "Failed", "history": []any{fields{"attempt": int64(1), "result": "not_executed"}}})),
 		Entry("nowhere, with a late report", ambiguousA, edit(ambiguousA, fields{"lateOutcomeRef": fields{"name": "late.x", "result": "Committed"}})),
 		Entry("nowhere, with another line of history", executingA, edit(executingA, fields{"history": []any{fields{"attempt": int64(1), "result": "never_began"}}})),
 	)
@@ -113,6 +135,8 @@ var _ = Describe("The record of an Effect", func() {
 		newAttempt   = "a new attempt has the next number"
 		sameAttempt  = "an attempt keeps its number"
 		asManyPeople = "as many people as the attempt asked for"
+		whileActing  = "an executor asks back while it is executing"
+		oneByOne     = "an executor asks back again once somebody has gone on"
 	)
 	DescribeTable("does not go", func(ctx SpecContext, from, to fields, why string) {
 		o := effectIn(ctx, s.namespace, from)
@@ -154,6 +178,20 @@ var _ = Describe("The record of an Effect", func() {
 		Entry("from Ambiguous to Failed by one of two", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": edit(resolution, fields{"resolvers": []any{resolution}})}), asManyPeople),
 		Entry("from Ambiguous to Failed by people and a program", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": edit(byTwo, fields{"observer": "x"})}), "no agreement of people"),
 		Entry("from Ambiguous to Failed by one person twice", askedTwo, edit(askedTwo, fields{"state": "Failed", "resolution": edit(resolution, fields{"resolvers": []any{resolution, edit(resolution, fields{"name": "q", "uid": "uid-q"})}})}), "nobody is counted twice"),
+		Entry("from Executing to asked back in round 2", operatorA, edit(askedA, fields{"suspension": edit(round1, fields{"round": int64(2)})}), whileActing),
+		Entry("from Executing to asked back with another nonce", operatorA, edit(askedA, fields{"nonce": "n2"}), keeps),
+		Entry("from Executing to asked back for longer than it says", operatorA, edit(askedA, fields{"leaseExpirationTime": "2028-01-02T03:04:05.000000Z"}), keeps),
+		Entry("from Executing to Committed and asked back", operatorA, edit(askedA, fields{"state": "Committed"}), whileActing),
+		Entry("from asked back to asked back again", askedA, edit(askedA, fields{"suspension": edit(round1, fields{"round": int64(2)})}), oneByOne),
+		Entry("from asked back to another nonce", askedA, edit(askedA, fields{"nonce": "n2"}), keeps),
+		Entry("from asked back to a longer lease", askedA, edit(askedA, fields{"leaseExpirationTime": "2028-01-02T03:04:05.000000Z"}), keeps),
+		Entry("from asked back to another continuation", askedA, edit(askedA, fields{"suspension": edit(round1, fields{"continuation": "other"})}), "a round is written once"),
+		Entry("from asked back to never asked", askedA, edit(askedA, fields{"suspension": nil}), whileActing),
+		Entry("from asked back to two who go on", askedA, edit(askedA, fields{"suspension": edit(gone1, fields{"continued": []any{gone1["continued"].([]any)[0], gone1["continued"].([]any)[0]}})}), "somebody goes on once a round"),
+		Entry("from asked back to Failed, as never begun", askedA, edit(askedA, fields{"state": "Failed", "history": []any{fields{"attempt": int64(1), "result": "never_began"}}}), "whose executor asked back had begun"),
+		Entry("from gone on with to the round after the next", goneA, edit(goneA, fields{"suspension": edit(gone1, fields{"round": int64(3)})}), oneByOne),
+		Entry("from gone on with to nobody who went on", goneA, edit(goneA, fields{"suspension": round1}), "who went on is written once"),
+		Entry("from gone on with to asked back and gone on with at once", goneA, edit(goneA, fields{"suspension": edit(round2, fields{"continued": []any{gone1["continued"].([]any)[0], gone1["continued"].([]any)[0]}})}), oneByOne),
 		Entry("from Executing to Committed by another holder", executingA, edit(committedA, fields{"holder": holderB}), sameAttempt),
 		Entry("from Executing to Failed as another attempt", executingA, edit(failedA, fields{"attempt": int64(2)}), sameAttempt),
 		Entry("from Executing to Committed with another token", executingA, edit(committedA, fields{"token": "token-2"}), sameAttempt),
@@ -253,6 +291,7 @@ var _ = Describe("The status of an Action", func() {
 		}
 		asked   = fields{"required": int64(1), "counted": int64(0), "requestTime": "2026-01-02T03:04:05Z", "expirationTime": "2026-01-02T03:19:05Z"}
 		named   = fields{"name": "e", "key": "k"}
+		would   = fields{"decision": "Allow", "reason": "decision"}
 		receipt = fields{"name": "chain-000000000001", "seq": int64(1), "hash": someHash}
 
 		pending   = fields{"state": "Pending", "firstSeq": int64(3)}
@@ -288,6 +327,8 @@ var _ = Describe("The status of an Action", func() {
 	},
 		Entry("straight to the end", edit(admitted, fields{"approval": nil}), edit(committed, fields{"approval": nil})),
 		Entry("by way of an approval and a claim", pending, awaiting, claimable, admitted, edit(admitted, fields{"state": "Ambiguous"})),
+		Entry("to asked back, gone on with, and the end", admitted, edit(admitted, fields{"suspension": round1}), edit(admitted, fields{"suspension": gone1}), edit(committed, fields{"suspension": gone1})),
+		Entry("to asked back while nothing is enforced", edit(admitted, fields{"wouldHave": would}), edit(admitted, fields{"wouldHave": would, "suspension": round1}), edit(admitted, fields{"wouldHave": would, "suspension": round1, "state": "Observed", "outcome": "Ambiguous"})),
 		Entry("back to approval", awaiting, claimable, awaiting, claimable),
 		Entry("to Denied, and then to its receipt", awaiting, denied, edit(denied, fields{"receiptRef": receipt})),
 		Entry("to Expired from Claimable", claimable, edit(claimable, fields{"state": "Expired", "reason": "not_claimed"})),
@@ -306,6 +347,9 @@ var _ = Describe("The status of an Action", func() {
 		Entry("to an outcome without admission", "only an admitted Action has an outcome", awaiting, edit(committed, fields{"effect": named})),
 		Entry("to Admitted for nobody", "execution is present exactly from Admitted on", edit(admitted, fields{"execution": nil})),
 		Entry("to an execution that is not admitted", "execution is present exactly from Admitted on", edit(claimable, fields{"execution": execution})),
+		Entry("to asked back before it is admitted", "only an executor that was admitted asks back", edit(awaiting, fields{"suspension": round1})),
+		Entry("to never asked back", "a suspension stays on record", admitted, edit(admitted, fields{"suspension": round1}), admitted),
+		Entry("to another continuation", "a round is written once", admitted, edit(admitted, fields{"suspension": round1}), edit(admitted, fields{"suspension": edit(round1, fields{"continuation": "other"})})),
 		Entry("to another process", "admitted once", admitted, edit(admitted, fields{"execution": edit(execution, fields{"claimID": uuid.NewString()})})),
 		Entry("to a longer lease", "admitted once", admitted, edit(admitted, fields{"execution": edit(execution, fields{"leaseExpirationTime": "2027-01-02T03:04:05.000000Z"})})),
 		Entry("to another token", "admitted once", admitted, edit(admitted, fields{"execution": edit(execution, fields{"token": "u"})})),

@@ -280,6 +280,29 @@ var _ = Describe("an agent that is asked back", func() {
 		s.reaches(a, v1alpha1.ActionAmbiguous, "reported_unknown")
 	})
 
+	It("does so while nothing is enforced, and ends Observed", func() {
+		s := newScene()
+		mode := v1alpha1.ModeObserve
+		settings := &v1alpha1.Settings{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: v1alpha1.SettingsName}, Spec: v1alpha1.SettingsSpec{Mode: &mode}}
+		Expect(env.Client(s.admin).Create(ctx, settings)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(env.Admin().Get(ctx, client.ObjectKeyFromObject(settings), settings)).To(Succeed())
+			g.Expect(meta.IsStatusConditionTrue(settings.Status.Conditions, v1alpha1.ReadyCondition)).To(BeTrue())
+		}).Should(Succeed())
+		var id string
+		a := s.reaches(s.refund(unique("txn"), 100, claimed(&id)), v1alpha1.ActionAdmitted, "")
+		Expect(a.Status.WouldHave).NotTo(BeNil())
+		report(s, a, id, v1alpha1.OutcomeAskedBack, "abc")
+		a = s.askedBack(a, 1)
+		judged(s.goesOn(a, func(c *v1alpha1.ClaimSpec) { c.ClaimID = id }), "Withdrawn") // its Outcome is there
+		c := s.goesOn(a)
+		judged(c, "Accepted")
+		report(s, a, c.Spec.ClaimID, v1alpha1.OutcomeCommitted, "")
+		a = s.reaches(a, v1alpha1.ActionObserved, "")
+		Expect(a.Status.Outcome).To(Equal(v1alpha1.ActionCommitted))
+		Expect(s.receipt(a).Rounds).To(Equal(int64(1)))
+	})
+
 	It("says with what to go on, exactly when it asks back", func() {
 		s := newScene()
 		var id string
